@@ -5,6 +5,8 @@ import threading
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
 from deltalake import DeltaTable
 
 from tailrace.spark.pipelines import Pipeline, TableSink, TopicSource, Transform, run
@@ -101,6 +103,20 @@ def test_both_at_a_time_while_records_come(spark, pipeline, topic, produce, land
         stop.set()
         live.join(60)
     assert landed() == list(range(PAST + 100))
+
+
+def test_a_topic_gets_partitions_after_the_cut(spark, pipeline, admin, landed):
+    """And the live half has no checkpoint yet that would know of them."""
+    topic = pipeline.sources["rows"].topic
+    cut = ensure_cut(spark, pipeline)
+    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    newcomer = Producer({"bootstrap.servers": pipeline.bootstrap})  # It knows of no fewer partitions.
+    for n in range(PAST, PAST + 5):
+        newcomer.produce(topic, str(n), partition=2)
+    assert newcomer.flush(30) == 0
+    assert run(pipeline, spark, once=True).rows == 5
+    assert landed() == list(range(PAST, PAST + 5))
+    assert ensure_cut(spark, pipeline) == cut
 
 
 def test_a_stream_that_began_without_one(spark, pipeline, tmp_path):

@@ -1,6 +1,7 @@
 """What Spark asks of a stream's reader, asked here without Spark: a micro-batch costs it a good part of a second."""
 
 import gc
+import json
 import logging
 import sys
 import time
@@ -164,6 +165,52 @@ def test_partitions_that_are_added(create_topic, produce, reading, admin, tailra
         end = reader.latestOffset(start, ALL)
         assert end == {topic: {"0": 2, "1": 3}}
         assert offsets_of(reader, start, end) == [(1, 0), (1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_broker_that_has_not_heard_of_new_partitions(create_topic, reading, admin, monkeypatch, is_restarted):
+    """What it answered before they came, it answers once more: they are not lost, but asked for until it knows them."""
+    topic = create_topic()
+    with reading(topic) as reader:
+        start = reader.initialOffset()
+        cluster = reader._planner.blocking.cluster
+        old = reader._planner.blocking.run(cluster.refresh([topic]))
+    (grown,) = admin.create_partitions([NewPartitions(topic, 2)]).values()
+    grown.result(DEADLINE_S)
+    given = {"topicIds": json.dumps({topic: ids.uuid_text(old[topic].id)})} if is_restarted else {}
+    with reading(topic, **given) as reader:
+        end = {topic: {"0": 0, "1": 0}}
+        if not is_restarted:
+            assert reader.latestOffset(start, ALL) == end
+        planner = reader._plan()
+        refresh, stale = planner.blocking.cluster.refresh, []
+
+        async def late(names):
+            if stale:
+                return await refresh(names)
+            stale.append(names)
+            planner.blocking.cluster._topics.update(old)
+            return old
+
+        monkeypatch.setattr(planner.blocking.cluster, "refresh", late)
+        assert reader.latestOffset(end, ALL) == end
+        assert stale
+        assert offsets_of(reader, end, end) == []
+
+
+def test_partitions_that_are_added_before_the_first_batch_is_finished(create_topic, produce, reading, admin):
+    topic = create_topic()
+    produce(topic, rows(2))
+    with reading(topic) as reader:
+        end = reader.latestOffset(reader.initialOffset(), ALL)
+    (grown,) = admin.create_partitions([NewPartitions(topic, 2)]).values()
+    grown.result(DEADLINE_S)
+    with reading(topic) as again:
+        start = again.initialOffset()
+        assert start == {topic: {"0": 0, "1": 0}}
+        for _ in range(2):  # Spark may plan a micro-batch more than once.
+            assert offsets_of(again, start, end) == [(0, 0), (0, 1)]
+        assert again.latestOffset(end, ALL) == {topic: {"0": 2, "1": 0}}
 
 
 def test_records_that_retention_took(create_topic, produce, reading, admin, caplog):

@@ -1,5 +1,8 @@
 """What is asked of format("tailrace") before anything is read."""
 
+import subprocess
+import sys
+
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
@@ -56,3 +59,26 @@ def test_a_stream_that_cannot_be_says_so_when_it_is_asked_and_not_before():
 def test_create_table_is_refused_where_it_would_fail_later():
     with pytest.raises(OptionError, match="use CREATE TEMPORARY VIEW"):
         source(provider="tailrace").schema()
+
+
+def test_a_plain_stream_loads_no_more_than_it_needs():
+    """Spark starts several processes for a query, and each pays for what it imports."""
+    script = """
+import sys
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark_tailrace import DefaultSource
+source = DefaultSource(CaseInsensitiveDict({"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}))
+source.streamReader(source.schema())
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "tailrace.spark.source.stream" in loaded
+    needless = (
+        "tailrace.kit",
+        "tailrace.schemas",
+        "tailrace.client.groups",
+        "tailrace.spark.values",
+        "tailrace.spark.tier",
+    )
+    assert [name for name in loaded if name.startswith(needless)] == []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from tailrace.model.ids import TopicPartition, Uuid, parse_uuid
 from tailrace.spark.options.bounds import Bound, check_order, parse_end, parse_start
+from tailrace.spark.options.claims import ClaimOptions, parse_claims
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.kafka import KafkaSettings, parse_kafka_settings
 from tailrace.spark.options.names import READ, VALUES, check_names, warn_of_unused
@@ -22,7 +23,6 @@ from tailrace.spark.options.parsing import (
     parse_partitions,
 )
 from tailrace.spark.options.tier import TierOptions, needs_brokers, parse_tier
-from tailrace.spark.values.claims import ClaimOptions, parse_claims
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"

@@ -332,6 +332,19 @@ class Pipeline:
             _check_duration(self.trigger, "trigger", f"{AVAILABLE_NOW}, or ")
         if self.history is not None:
             self._check_history()
+        self._check_order_of_keys()
+
+    def _check_order_of_keys(self) -> None:
+        sink = self.sink
+        if not isinstance(sink, TableSink) or not sink.merge_on or sink.version is not None or "topic" in sink.merge_on:
+            return
+        topics = {topic.strip() for source in self.sources.values() for topic in source.topic.split(",")}
+        if len(topics) > 1:
+            raise DeclarationError(
+                f"the offsets of {', '.join(sorted(topics))} do not say which record of a key is the last: name a "
+                "column that does, as version; or merge on the column topic, too",
+                "sink",
+            )
 
     def _check_history(self) -> None:
         if len(self.sources) > 1:

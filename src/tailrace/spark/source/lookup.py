@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from tailrace.client.metadata import Cluster, TopicMetadata
 from tailrace.client.offsets import EARLIEST, LATEST, NO_SUCH_RECORD, list_offsets
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.model.ids import ZERO_UUID, PartitionIndex, TopicPartition, Uuid
 from tailrace.spark.options.bounds import AtOffsets, AtTime, AtTimes, Bound, EndOfLog, NoMatch
 from tailrace.spark.options.errors import OptionError
 from tailrace.spark.options.read import ReadOptions
@@ -81,6 +81,9 @@ class OffsetLookup(Lookup):
         self._options = options
         self._cached: list[TopicPartition] = []
         self._cached_until_ms = 0.0
+        # Partitions by topic id, and those that the query began with.
+        self._seen: dict[Uuid, set[int]] = {}
+        self._begun: set[TopicPartition] = set()
         # Topics that were there once, and those of them that are gone: a query can go on without them.
         self._known: set[str] = set()
         self._gone: set[str] = set()
@@ -88,6 +91,7 @@ class OffsetLookup(Lookup):
     async def partitions(self, known: Iterable[TopicPartition] = ()) -> list[TopicPartition]:
         now = self._cluster.ports.clock.monotonic_ms()
         if self._options.partition_cache_ms is None or now >= self._cached_until_ms:
+            self._begun |= set(known)
             self._known |= {partition.topic for partition in known}
             self._cached = await self._find_partitions()
             self._cached_until_ms = now + (self._options.partition_cache_ms or 0)
@@ -117,7 +121,7 @@ class OffsetLookup(Lookup):
         subscription = self._options.subscription
         topics = await self._find_topics()
         found = {
-            TopicPartition(name, PartitionIndex(index)) for name, topic in topics.items() for index in topic.partitions
+            TopicPartition(name, PartitionIndex(index)) for name, topic in topics.items() for index in self._all(topic)
         }
         if not subscription.partitions:
             return sorted(found)
@@ -126,6 +130,17 @@ class OffsetLookup(Lookup):
                 count = len(topics[partition.topic].partitions)
                 raise OptionError(f"option assign names {partition}, and that topic has {count} partitions, from 0 on")
         return [partition for partition in subscription.partitions if partition.topic in topics]
+
+    def _all(self, topic: TopicMetadata) -> Iterable[int]:
+        """A topic never loses partitions: a broker that names fewer than another one did has not heard of them yet, and
+        whoever asks for their offsets waits until it has. A topic without an id may have been created anew."""
+        if topic.id == ZERO_UUID:
+            return topic.partitions
+        seen = self._seen.setdefault(topic.id, set())
+        seen.update(topic.partitions)
+        if self._options.topic_ids.get(topic.name) == topic.id:
+            seen.update(partition.partition for partition in self._begun if partition.topic == topic.name)
+        return seen
 
     async def _find_topics(self) -> dict[str, TopicMetadata]:
         """Brokers hear of a new topic one after the other, and know none for a moment when they start: so one that is

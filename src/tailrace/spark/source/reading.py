@@ -20,12 +20,12 @@ from tailrace.client.ranges import OffsetsLostError, RangeReader
 from tailrace.model.ids import Uuid
 from tailrace.spark.arrow.decode import Columns, Decoder
 from tailrace.spark.blocking import BlockingCluster, kept_cluster
+from tailrace.spark.options.claims import NEEDED
 from tailrace.spark.options.read import ReadOptions
 from tailrace.spark.source.filters import Interval
 from tailrace.spark.source.loss import LossReport
 from tailrace.spark.source.offsets import OffsetRange
 from tailrace.spark.source.splits import share_tasks
-from tailrace.spark.values.claims import NEEDED, resolve_claims
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +82,8 @@ class SplitReading:
             if self.timestamps_us is not None:
                 batches = _keep_times(batches, self.timestamps_us)
             if claims is not None and "value" in columns:
+                from tailrace.spark.values.claims import resolve_claims
+
                 batches = resolve_claims(batches, columns, claims, blocking)
             if self.record_format is not None:
                 batches = self.record_format.decode(batches, self.options.columns, blocking, self.options.kafka)

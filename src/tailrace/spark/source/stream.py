@@ -145,6 +145,8 @@ class _Planner:
         self._initial: Offsets | None = None
         # See `_is_unpinned_start`.
         self._is_unpinned = False
+        # Whether Spark has asked here how far a micro-batch goes; else what it plans was begun by another process.
+        self._has_ended = False
 
     def close(self) -> None:
         self._planning.close()
@@ -159,6 +161,7 @@ class _Planner:
 
     def latest(self, start: Offsets, *, is_limited: bool) -> Offsets:
         self._check_checkpoint(start)
+        self._has_ended = True
         self.available = latest = self._find_latest(start)
         self.commit(start)
         is_first, self._is_unpinned = self._is_unpinned_start(start), False
@@ -181,6 +184,10 @@ class _Planner:
         if self._is_unpinned_start(start) or start == end:
             return []
         self._check_checkpoint(start)
+        if not self._has_ended and start == self._initial:
+            # The very first micro-batch, planned again: partitions that came after it are in the start that was asked
+            # for anew, and those that follow read them from their beginning.
+            start = {partition: offset for partition, offset in start.items() if partition in end}
         splits = self.blocking.run(plan_micro_batch(self._lookup, self._options, start, end, self._planning.tier))
         return task_inputs(splits, self._options, self._lookup.known_topics.ids)
 

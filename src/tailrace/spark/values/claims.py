@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrace.kit.claims.claims import ClaimDamagedError, ClaimMissingError, Claims
 from tailrace.kit.claims.reference import CLAIM, Reference, read_reference
-from tailrace.spark.options.errors import OptionError
-from tailrace.spark.options.parsing import Options
+from tailrace.spark.options.claims import ClaimOptions
 from tailrace.spark.values.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -21,39 +19,9 @@ if TYPE_CHECKING:
 
     from tailrace.spark.blocking import BlockingCluster
 
-PREFIX = "claimcheck.config."
-# What of a record has to be read beside its value.
-NEEDED = ("headers", "topic", "partition", "offset")
 # Of resolved values in one batch: Arrow's column of bytes ends at 2 GB, and a task holds one batch or two.
 _BATCH_BYTES = 64 * 1024 * 1024
 _AT_A_TIME = 8
-
-
-@dataclass(frozen=True)
-class ClaimOptions:
-    url: str
-    settings: tuple[tuple[str, str], ...]  # of the store
-
-
-def parse_claims(options: Options) -> ClaimOptions | None:
-    """None: references stay as they are. Raises OptionError."""
-    choice = options.get("claimcheck", "reference").strip().lower()
-    url = options.get("claimcheck.url", "").strip()
-    settings = tuple(sorted((name[len(PREFIX) :], text) for name, text in options.items() if name.startswith(PREFIX)))
-    if choice not in ("resolve", "reference"):
-        raise OptionError(
-            f"option claimCheck is {choice!r}: expected resolve (values come out of the store) or reference (as they "
-            "stand in the topic)"
-        )
-    if choice == "resolve":
-        if not url:
-            raise OptionError(
-                "option claimCheck.url is missing: it is the address that Claims(...) has, s3://bucket/path"
-            )
-        return ClaimOptions(url, settings)
-    if url or settings:
-        raise OptionError("option claimCheck is reference, so no store is read: set it to resolve, or name no store")
-    return None
 
 
 def resolve_claims(

@@ -176,3 +176,13 @@ def test_no_source_at_all(tmp_path):
     )
     with pytest.raises(PipelineFileError, match=r"p\.yaml:4: sources: a pipeline needs a source"):
         load(write(tmp_path, text, "p.yaml"))
+
+
+def test_the_last_of_a_key_by_the_offsets_of_several_topics(tmp_path):
+    """A later offset of one topic says nothing of an earlier one of another."""
+    sink = 'format = "delta"\npartition_by'
+    text = TABLE.replace('"shop.orders"', '"shop.orders, shop.returns"').replace("partition_by", sink)
+    for keys in ('merge_on = ["id", "topic"]', 'merge_on = "id"\nversion = "v"'):
+        load(write(tmp_path, text.replace("partition_by", f"{keys}\npartition_by")))
+    with pytest.raises(PipelineFileError, match=r"p\.toml:19: sink: the offsets of shop\.orders, shop\.returns do not"):
+        load(write(tmp_path, text.replace("partition_by", 'merge_on = "id"\npartition_by')))

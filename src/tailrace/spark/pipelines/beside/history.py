@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tailrace.client.offsets import EARLIEST
 from tailrace.spark.pipelines.checkpoint import read_query_id, remember, remembered
 from tailrace.spark.pipelines.declaration import AVAILABLE_NOW, DeclarationError, Pipeline, TopicSource
 from tailrace.spark.pipelines.progress import BatchProgress, RunSummary, Sign
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tailrace.spark.pipelines.reading import TopicRange
 
 # In the folder of the checkpoint, as a text of one line.
 CUT = "tailrace-cut"
@@ -40,7 +43,7 @@ def history_checkpoint(pipeline: Pipeline) -> str:
 def live_half(spark: SparkSession, pipeline: Pipeline) -> Pipeline:
     """Raises DeclarationError, KafkaError."""
     name, source = _only_source(pipeline)
-    starting = json.dumps(ensure_cut(spark, pipeline))
+    starting = json.dumps(_grown(ensure_cut(spark, pipeline), pipeline, source))
     return replace(pipeline, history=None, sources={name: replace(source, starting=starting)})
 
 
@@ -78,7 +81,7 @@ def ensure_cut(spark: SparkSession, pipeline: Pipeline) -> Offsets:
     """The offsets at which the two halves meet, the same for ever. Raises DeclarationError if it is too late for one,
     or if the rows of the past cannot be landed beside the stream."""
     from tailrace.spark.pipelines.beside.stateless import why_not_beside
-    from tailrace.spark.pipelines.reading import TopicRange, pin
+    from tailrace.spark.pipelines.reading import pin
 
     _, source = _only_source(pipeline)
     with _cutting:  # Both halves may come here at a time.
@@ -93,7 +96,7 @@ def ensure_cut(spark: SparkSession, pipeline: Pipeline) -> Offsets:
                 "where: begin with another checkpoint and table",
                 "history",
             )
-        pinned = pin(TopicRange(source.topic, pipeline.bootstrap, kafka=pipeline.kafka))
+        pinned = pin(_everything(pipeline, source))
         ends: dict[str, dict[str, int]] = {}
         for each in pinned.ranges:
             ends.setdefault(each.partition.topic, {})[str(each.partition.partition)] = each.end
@@ -136,6 +139,24 @@ def history_half(pipeline: Pipeline, cut: Offsets) -> Pipeline:
         trigger=AVAILABLE_NOW if pace is None else f"{_PACE_S} seconds",
         history=None,
     )
+
+
+def _grown(cut: Offsets, pipeline: Pipeline, source: TopicSource) -> Offsets:
+    """With the partitions that came after the cut, all of which the live half reads: before its first batch is done, it
+    has no checkpoint that knows them, and offsets to start at must name every partition."""
+    from tailrace.spark.pipelines.reading import pin
+
+    starting = {topic: dict(offsets) for topic, offsets in cut.items()}
+    for each in pin(_everything(pipeline, source)).ranges:
+        topic, index = each.partition
+        starting.setdefault(topic, {}).setdefault(str(index), EARLIEST)
+    return starting
+
+
+def _everything(pipeline: Pipeline, source: TopicSource) -> TopicRange:
+    from tailrace.spark.pipelines.reading import TopicRange
+
+    return TopicRange(source.topic, pipeline.bootstrap, kafka=pipeline.kafka)
 
 
 def _only_source(pipeline: Pipeline) -> tuple[str, TopicSource]:
