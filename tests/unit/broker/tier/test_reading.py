@@ -134,45 +134,62 @@ async def test_a_share_group_begins_with_what_lies_in_the_store_alone():
     async with running_tiered(**SHARES) as world:
         peer = await tiered_topic(world)
         local = await world.wait_tiered(1)
-        topic_id = world.partition(1).topic_id
-        await peer.request(FindCoordinatorRequest(coordinator_keys=["g"]), 6)
-        await configure(peer, "share.auto.offset.reset", "earliest")
-        join = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"])
-        assert (await peer.request(join, 1)).error_code == 0
-        seen: list[int] = []
-        request = ShareFetchRequest
-        said: list[Any] = []
-        for epoch in range(100):
-            partition = request.FetchPartition(partition_index=0, acknowledgement_batches=said)
-            asked = request(
-                group_id="g",
-                member_id="m",
-                share_session_epoch=epoch,
-                max_wait_ms=1000,
-                min_bytes=1,
-                max_bytes=5000,
-                max_records=3,
-                topics=[request.FetchTopic(topic_id=topic_id, partitions=[partition])],
-            )
-            answer = await peer.request(asked, 2)
-            assert answer.error_code == 0
-            said = []
-            for told in (each for topic in answer.responses for each in topic.partitions):
-                assert not told.error_code, told
-                assert not told.acknowledge_error_code
-                values = dict(records_in(told.records))
-                for each in told.acquired_records:
-                    offsets = range(each.first_offset, each.last_offset + 1)
-                    assert all(values[offset].startswith(b"%06d" % offset) for offset in offsets)
-                    seen += offsets
-                    batch_type = request.AcknowledgementBatch
-                    said.append(
-                        batch_type(first_offset=each.first_offset, last_offset=each.last_offset, acknowledge_types=[1])
-                    )
-            if len(seen) == 40 and not said:
-                break
-        assert seen == list(range(40))
+        assert await worked_off(world, peer, "earliest") == list(range(40))
         assert local > 20
+
+
+@simulated
+async def test_a_share_group_begins_at_a_time_that_lies_in_the_store_alone():
+    async with running_tiered(**SHARES) as world:
+        peer = await tiered_topic(world)
+        local = await world.wait_tiered(1)
+        await asyncio.sleep(60)
+        age_s = int(world.nodes[1].broker.node.ports.clock.wall_ms() - BASE_MS) // 1000 - 8
+        seen = await worked_off(world, peer, f"by_duration:PT{age_s}S")
+        assert seen == list(range(seen[0], 40))
+        assert 8 <= seen[0] < 18 < local, "some seconds have gone by since"
+
+
+async def worked_off(world: Any, peer: Any, reset: str) -> list[int]:
+    """The offsets that a new group is given and accepts, up to the last."""
+    topic_id = world.partition(1).topic_id
+    await peer.request(FindCoordinatorRequest(coordinator_keys=["g"]), 6)
+    await configure(peer, "share.auto.offset.reset", reset)
+    join = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"])
+    assert (await peer.request(join, 1)).error_code == 0
+    seen: list[int] = []
+    request = ShareFetchRequest
+    said: list[Any] = []
+    for epoch in range(100):
+        partition = request.FetchPartition(partition_index=0, acknowledgement_batches=said)
+        asked = request(
+            group_id="g",
+            member_id="m",
+            share_session_epoch=epoch,
+            max_wait_ms=1000,
+            min_bytes=1,
+            max_bytes=5000,
+            max_records=3,
+            topics=[request.FetchTopic(topic_id=topic_id, partitions=[partition])],
+        )
+        answer = await peer.request(asked, 2)
+        assert answer.error_code == 0
+        said = []
+        for told in (each for topic in answer.responses for each in topic.partitions):
+            assert not told.error_code, told
+            assert not told.acknowledge_error_code
+            values = dict(records_in(told.records))
+            for each in told.acquired_records:
+                offsets = range(each.first_offset, each.last_offset + 1)
+                assert all(values[offset].startswith(b"%06d" % offset) for offset in offsets)
+                seen += offsets
+                batch_type = request.AcknowledgementBatch
+                said.append(
+                    batch_type(first_offset=each.first_offset, last_offset=each.last_offset, acknowledge_types=[1])
+                )
+        if seen and seen[-1] == 39 and not said:
+            break
+    return seen
 
 
 def records_in(records: Any) -> list[tuple[int, bytes]]:
