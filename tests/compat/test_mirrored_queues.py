@@ -54,7 +54,8 @@ def tailrace(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 def from_the_beginning(bootstrap: str, group: str) -> None:
     entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
-    for altered in AdminClient({"bootstrap.servers": bootstrap}).incremental_alter_configs([resource]).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for altered in admin.incremental_alter_configs([resource]).values():
         altered.result(DEADLINE_S)
 
 
