@@ -152,6 +152,21 @@ async def test_a_share_group_begins_at_a_time_that_lies_in_the_store_alone():
 
 
 @simulated
+async def test_members_of_a_group_in_order_are_told_that_keys_in_the_store_are_not_read():
+    async with running_tiered(**SHARES) as world:
+        peer = await tiered_topic(world)
+        await configure(peer, "share.key.order", "true")
+        await join(peer, "earliest")
+        began = asyncio.get_running_loop().time()
+        told = [each for epoch in range(6) for each in await share_fetch(world, peer, epoch, ())]
+        assert not any(each.acquired_records for each in told)
+        (code,) = {each.error_code for each in told}
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "set share.key.order=false" in told[0].error_message
+        assert asyncio.get_running_loop().time() - began > 2, "whoever asks again at once waits"
+
+
+@simulated
 async def test_what_lies_in_the_store_alone_has_dead_letters_once_the_store_answers():
     async with running_tiered(**SHARES) as world:
         peer = await world.connect(1)
