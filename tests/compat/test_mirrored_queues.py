@@ -44,8 +44,8 @@ def broker() -> Iterator[Broker]:
 def tailrace(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """The command, and what it prints."""
 
-    def run(*words: str) -> str:
-        assert main(list(words)) == 0, capsys.readouterr().err
+    def run(*words: str, may_fail: bool = False) -> str:
+        assert main(list(words)) == 0 or may_fail, capsys.readouterr().err
         return capsys.readouterr().out
 
     return run
@@ -84,8 +84,10 @@ def work(bootstrap: str, group: str, count: int, *, more_s: float = 0.0) -> set[
 
 
 def starts(tailrace: Callable[..., str], bootstrap: str, group: str) -> dict[int, int]:
-    told = tailrace("queue", "describe", group, "--json", "--bootstrap", bootstrap)
-    return {each["partition"]: each["start_offset"] for each in map(json.loads, told.splitlines())}
+    """Where the group has begun, if it is there; where nothing was acknowledged yet Kafka has no start."""
+    described = tailrace("queue", "describe", group, "--json", "--bootstrap", bootstrap, may_fail=True)
+    told = map(json.loads, described.splitlines())
+    return {each["partition"]: each["start_offset"] for each in told if each["start_offset"] is not None}
 
 
 def wait_starts(tailrace: Callable[..., str], bootstrap: str, group: str, wanted: dict[int, int]) -> None:
@@ -100,23 +102,28 @@ def test_a_share_group_goes_on_after_a_failover(
 ) -> None:
     here = broker.bootstrap
     make(kafka, TOPIC, PARTITIONS)
-    write(kafka, TOPIC, 500)
-    from_the_beginning(kafka.bootstrap, GROUP)
-    done = work(kafka.bootstrap, GROUP, 200)
+    for each in (kafka.bootstrap, here):
+        from_the_beginning(each, GROUP)
+    done: set[tuple[int, int]] = set()
+    for _ in range(3):  # Kafka stores a start with the acknowledgement after the one that has moved it.
+        write(kafka, TOPIC, 200)
+        done |= work(kafka.bootstrap, GROUP, 200)
     tailrace("mirror", "create", "dc1", "--source", kafka.bootstrap, "--bootstrap", here, *LINK)
     wait_mirrored(lambda *words: tailrace("mirror", *words, "--bootstrap", here), {TOPIC: PARTITIONS})
     begun = starts(tailrace, kafka.bootstrap, GROUP)
     assert sum(begun.values()) > 0
     wait_starts(tailrace, here, GROUP, begun)
-    done |= work(kafka.bootstrap, GROUP, 50)
+    write(kafka, TOPIC, 200)
+    done |= work(kafka.bootstrap, GROUP, 200)
+    write(kafka, TOPIC, 100)
+    wait_mirrored(lambda *words: tailrace("mirror", *words, "--bootstrap", here), {TOPIC: PARTITIONS})
     wait_starts(tailrace, here, GROUP, moved := starts(tailrace, kafka.bootstrap, GROUP))
     assert sum(moved.values()) > sum(begun.values())
+    ends = [end for _, end in ends_of(here, TOPIC, PARTITIONS)]  # Each gets a marker with the failover.
     kafka.kill()
     tailrace("mirror", "failover", "dc1", "--bootstrap", here)
-    everything = {
-        (index, offset) for index, (_, end) in enumerate(ends_of(here, TOPIC, PARTITIONS)) for offset in range(end)
-    }
-    left = {(index, offset) for index, offset in everything if offset >= moved[index]}
+    everything = {(index, offset) for index, end in enumerate(ends) for offset in range(end)}
+    left = {(index, offset) for index, offset in everything if offset >= moved.get(index, 0)}
     assert done | left == everything, "what is before the start is done with"
     assert work(here, GROUP, len(left), more_s=2) == left
 
@@ -126,7 +133,7 @@ def test_a_group_that_works_here_already_is_left_alone(
 ) -> None:
     here = broker.bootstrap
     make(kafka, TOPIC, PARTITIONS)
-    write(kafka, TOPIC, 400)
+    write(kafka, TOPIC, 200)
     for each in (kafka.bootstrap, here):
         from_the_beginning(each, GROUP)
         from_the_beginning(each, "others")
@@ -137,8 +144,10 @@ def test_a_group_that_works_here_already_is_left_alone(
         while not any(member.poll(0.2) or ()):
             assert time.monotonic() < deadline
         before = starts(tailrace, here, GROUP)
-        work(kafka.bootstrap, GROUP, 300)
-        work(kafka.bootstrap, "others", 300)
+        for _ in range(3):
+            work(kafka.bootstrap, GROUP, 200)
+            work(kafka.bootstrap, "others", 200)
+            write(kafka, TOPIC, 200)
         wait_starts(tailrace, here, "others", starts(tailrace, kafka.bootstrap, "others"))  # Rounds go by.
         assert starts(tailrace, here, GROUP) == before != starts(tailrace, kafka.bootstrap, GROUP)
     wait_starts(tailrace, here, GROUP, starts(tailrace, kafka.bootstrap, GROUP))
