@@ -8,6 +8,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
+from bench.machine import note_client
 from bench.versus.processes import DEADLINE_S, Running
 from bench.versus.rivals import kafka_class_path
 from bench.versus.rows import Effort, Row
@@ -56,7 +57,9 @@ def empty(running: Running, effort: Effort) -> dict[str, float]:
 def _members() -> "subprocess.Popen[str]":
     """Ends with its input, and so with this process."""
     command = ["java", "-Xmx512M", "-cp", kafka_class_path(), str(_PROGRAM)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    members = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    note_client(members.pid)
+    return members
 
 
 def _told(line: str) -> float:
