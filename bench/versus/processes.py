@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.machine import worked_s
+
 DEADLINE_S = 90.0
 _SAMPLED_EVERY_S = 0.05
 
@@ -206,8 +208,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _cpu_s(process: Process) -> float:
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return worked_s(process.pid)
 
 
 def _resident_bytes(process: Process) -> int:

@@ -149,3 +149,12 @@ def kafka_tool(compile_java: Callable[[str], list[str]]) -> Iterator[Callable[..
         finally:
             timer.cancel()
             runner.kill()
+
+
+@pytest.fixture(scope="session")
+def go_queue(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program of go/queue."""
+    program = str(tmp_path_factory.mktemp("go") / "queue")
+    folder = Path(__file__).parent / "go"
+    subprocess.run(["go", "build", "-o", program, "./queue"], cwd=folder, check=True, capture_output=True, timeout=300)
+    return program

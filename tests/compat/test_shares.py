@@ -4,7 +4,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -71,11 +70,8 @@ def test_librdkafka_has_a_queue(bootstrap: str, topic: str, fresh_name: Callable
 @pytest.mark.long
 @pytest.mark.needs("go")
 def test_franz_go_has_a_queue_with_dead_letters(
-    bootstrap: str, topic: str, fresh_name: Callable[[], str], tmp_path: Path
+    bootstrap: str, topic: str, fresh_name: Callable[[], str], go_queue: str
 ):
-    program = str(tmp_path / "queue")
-    folder = Path(__file__).parent / "go"
-    subprocess.run(["go", "build", "-o", program, "./queue"], cwd=folder, check=True, capture_output=True, timeout=300)
     group, letters = fresh_name(), f"dlq.{topic}"
     settings = ["share.auto.offset.reset=earliest", f"errors.deadletterqueue.topic.name={letters}"]
     for words in (
@@ -87,7 +83,7 @@ def test_franz_go_has_a_queue_with_dead_letters(
     for value in ("a", "reject", "b", "release", "c"):
         producer.produce(topic, value.encode())
     producer.flush(DEADLINE_S)
-    command = [program, bootstrap, topic, group, "5"]
+    command = [go_queue, bootstrap, topic, group, "5"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert (done.returncode, done.stdout) == (0, "map[a:1 b:1 c:1 reject:1 release:5]\n"), done.stderr
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": fresh_name(), "auto.offset.reset": "earliest"})

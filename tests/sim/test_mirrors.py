@@ -3,7 +3,7 @@
 import pytest
 
 from tailrace.broker.mirrors import cutting, tender
-from tailrace.broker.mirrors.groups import GroupSync
+from tailrace.broker.mirrors.groups.sync import GroupSync
 from tailrace.broker.mirrors.handover import Handover
 from tailrace.broker.mirrors.pulled import Pulled
 from tailrace.controller.mirrors import following

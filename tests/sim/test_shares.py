@@ -267,27 +267,30 @@ class Run:
             worker.is_leaving = True
         self.join(is_good=True)
         self.join(is_good=True)
-        ends = dict.fromkeys(range(PARTITIONS), 0)
-        async with asyncio.timeout(120):
-            while True:
-                await asyncio.sleep(0.3)
-                self.ledger.look()
-                for worker, task in list(self.workers.items()):
-                    if task.done():
-                        del self.workers[worker]
-                        if not task.cancelled():
-                            task.result()
-                for broker in self.world.running:
-                    for (topic, index), partition in broker.replicas.partitions.items():
-                        if topic == TOPIC and partition.is_leader:
-                            ends[index] = partition.high_watermark
-                if all(self.ledger.starts[index] == end > 0 for index, end in ends.items()):
-                    break
+        deadline_ms = self.ledger.now_ms() + 120_000
+        while self.ledger.starts != (ends := self._ends()) or not all(ends.values()):
+            assert self.ledger.now_ms() < deadline_ms, f"not emptied in time: {self.ledger.starts} of {ends}"
+            await asyncio.sleep(0.3)
+            self.ledger.look()
+            for worker, task in list(self.workers.items()):
+                if task.done():
+                    del self.workers[worker]
+                    if not task.cancelled():
+                        task.result()
         for worker in self.workers:
             worker.is_leaving = True
         await asyncio.wait(self.workers.values())
         for task in self.workers.values():
             task.result()
+
+    def _ends(self) -> dict[int, int]:
+        """0 where nobody leads now."""
+        return dict.fromkeys(range(PARTITIONS), 0) | {
+            index: partition.high_watermark
+            for broker in self.world.running
+            for (topic, index), partition in broker.replicas.partitions.items()
+            if topic == TOPIC and partition.is_leader
+        }
 
     async def check_described(self) -> None:
         """As an administrator sees it."""

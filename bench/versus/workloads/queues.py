@@ -1,11 +1,14 @@
-"""How fast a share group empties one partition, by Kafka's own ShareConsumerPerformance with its own client."""
+"""How fast the members of a share group empty one partition, counted from when all of them have had records."""
 
 import itertools
 import subprocess
 import time
+from functools import cache
+from pathlib import Path
 
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
+from bench.machine import note_client
 from bench.versus.processes import DEADLINE_S, Running
 from bench.versus.rivals import kafka_class_path
 from bench.versus.rows import Effort, Row
@@ -14,46 +17,61 @@ from bench.versus.workloads.topics import admin, create_topic
 
 SECTION = "Queues (share groups)"
 NOTE = (
-    "Kafka's ShareConsumerPerformance: one process, a client in each thread, every record accepted by the next poll. "
-    "Each round is a new JVM and a new group, and the time to join is in it, for the tool does not tell it apart."
+    "Kafka's own share consumers, one in each thread of one JVM that all rounds on both brokers share. Every record is "
+    "accepted by the next poll. A round is a new group, and counts from when each member has joined, has been given "
+    "records and has accepted them. Members ask every second, on both, so that joining, which is not counted, is short."
 )
 _MEMBERS = 10
-_RECORDS_PER_SECOND = 60_000
-# Without records a member gives up after that: some wait longer than the 10 s of the tool on a machine that is busy.
-_PATIENCE_MS = 60_000
+_RECORDS_PER_SECOND = 200_000
+# What members take before the last of them has joined: the rest has to be there for the round.
+_TAKEN_BEFORE = 20_000
 _SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
+    "group.share.min.heartbeat.interval.ms": "1000",
+    "group.share.heartbeat.interval.ms": "1000",
     "log.initial.task.delay.ms": "0",
 }
+_PROGRAM = Path(__file__).with_name("QueueMembers.java")
 _serial = itertools.count()
 
 
 def empty(running: Running, effort: Effort) -> dict[str, float]:
-    """Records a second, from when the first member asks to join to when the last record is there."""
-    records = max(100_000, int(_RECORDS_PER_SECOND * effort.seconds))
-    name, group = _written(running, records), f"queue-{next(_serial)}-{time.monotonic_ns()}"
+    """Records a second until the last one is accepted."""
+    records = int(_RECORDS_PER_SECOND * effort.seconds)
+    name, group = _written(running, records + _TAKEN_BEFORE), f"queue-{next(_serial)}-{time.monotonic_ns()}"
     entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
     client = admin(running)
     for altered in client.incremental_alter_configs([resource]).values():
         altered.result(DEADLINE_S)
+    taken_before = int(_told(f"join {running.bootstrap} {name} {group} {_MEMBERS}"))
+    if taken_before > _TAKEN_BEFORE:
+        raise RuntimeError(f"{taken_before} records were taken before all had joined")
     brokers_s = running.stopwatch()
-    words = ["--bootstrap-server", running.bootstrap, "--topic", name, "--group", group]
-    words += ["--num-records", str(records), "--threads", str(_MEMBERS), "--hide-header"]
-    words += ["--timeout", str(_PATIENCE_MS)]
-    command = ["java", "-Xmx512M", "-cp", kafka_class_path(), "org.apache.kafka.tools.ShareConsumerPerformance", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
-    spent_s = brokers_s()
-    if done.returncode:
-        raise RuntimeError(
-            f"ShareConsumerPerformance ended with {done.returncode}: {(done.stdout + done.stderr)[-500:]}"
-        )
-    # start, end, MB, MB/s, records/s, records, fetch ms
-    fields = done.stdout.strip().splitlines()[-1].split(", ")
-    if int(fields[5]) < records:
-        raise RuntimeError(f"{fields[5]} of {records} records came")
-    return {"": float(fields[4]), "broker CPU us/record": spent_s / records * 1e6}
+    seconds = _told(f"empty {records}")
+    return {"": records / seconds, "broker CPU us/record": brokers_s() / records * 1e6}
+
+
+@cache
+def _members() -> "subprocess.Popen[str]":
+    """Ends with its input, and so with this process."""
+    command = ["java", "-Xmx512M", "-cp", kafka_class_path(), str(_PROGRAM)]
+    members = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    note_client(members.pid)
+    return members
+
+
+def _told(line: str) -> float:
+    """The number of the answer."""
+    members = _members()
+    assert members.stdin is not None
+    assert members.stdout is not None
+    print(line, file=members.stdin, flush=True)
+    for answer in members.stdout:
+        if answer.startswith(("joined ", "emptied ")):
+            return float(answer.split()[1])
+    raise RuntimeError(f"the members ended with {members.wait()}")
 
 
 def _written(running: Running, records: int) -> str:

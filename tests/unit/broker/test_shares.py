@@ -213,6 +213,42 @@ async def test_a_session_that_is_closed_or_lost_gives_back_what_it_holds() -> No
         assert await one.take(wait_ms=60_000) == [(1, 1, 4)]
 
 
+async def test_who_is_gone_while_a_state_is_stored_is_given_nothing() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        other = await another(world, one)
+        await write(one, 10)
+        assert await one.take(max_records=4, share_acquire_mode=1) == [(0, 3, 1)]
+        (share_partition,) = world.broker.services.shares.partitions.values()
+        write_state, is_stored = share_partition._write_state, asyncio.Event()
+
+        async def write_slowly(changes: Any) -> Any:
+            await is_stored.wait()
+            return await write_state(changes)
+
+        share_partition._write_state = write_slowly
+        fetching = asyncio.ensure_future(one.fetch((0, 3, [ACCEPT])))
+        await asyncio.sleep(0.1)
+        await one.peer.close()
+        fetching.cancel()
+        await asyncio.sleep(0.1)
+        is_stored.set()
+        assert await other.take() == [(4, 9, 1)], "what is accepted is done with, and the rest was never given out"
+
+
+async def test_a_fetch_that_waits_is_given_nothing_once_its_member_goes_on_by_another_connection() -> None:
+    async with running(SETTINGS) as world:
+        one = await prepared(world)
+        assert await one.take(wait_ms=0) == []
+        waiting = asyncio.ensure_future(one.take(wait_ms=60_000))
+        await asyncio.sleep(0.1)
+        again = Member(await world.connect(), one.topic_id, one.name)
+        assert await again.take(wait_ms=0) == []
+        await write(again, 3)
+        assert await waiting == []
+        assert await again.take() == [(0, 2, 1)]
+
+
 async def test_sessions_have_epochs() -> None:
     async with running(SETTINGS | {"group.share.max.share.sessions": "1"}) as world:
         one = await prepared(world)

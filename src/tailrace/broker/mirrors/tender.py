@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tailrace.broker.mirrors.acls import AclSync
-from tailrace.broker.mirrors.groups import GroupSync
+from tailrace.broker.mirrors.groups.sync import GroupSync
 from tailrace.broker.mirrors.handover import Handover
 from tailrace.client.connection import error_code
 from tailrace.client.fetching import Isolation

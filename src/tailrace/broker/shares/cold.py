@@ -1,5 +1,6 @@
 """What a share group has not read yet and lies in remote storage alone: a piece at a time is read by a task, and kept
-until another one is wanted. Fetches wait for it as for records that are not written yet.
+until another one is wanted. Fetches wait for it as for records that are not written yet. A group that begins at a time
+may begin there too.
 """
 
 from __future__ import annotations
@@ -7,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.model.errors import KafkaError
+from tailrace.model.errors import KafkaError, StorageError
 from tailrace.model.ports import FileSlice
+from tailrace.replica.repair.failures import storage_failure
 from tailrace.wire.markers import read_marker
 from tailrace.wire.records import iterate_headers
 
@@ -18,9 +20,27 @@ if TYPE_CHECKING:
     from tailrace.broker.shares.share_partition import SharePartition
     from tailrace.broker.tier.cold import Aborted
     from tailrace.broker.tier.parts import TieredLog
+    from tailrace.replica.partition import Partition
 
 _READ_BYTES = 1 << 20
 _PAUSE_SECONDS = 0.2
+
+
+async def first_since(partition: Partition, timestamp: int) -> int:
+    """The first record that is not older, in the store or here; where the partition ends if there is none. Raises
+    KafkaError."""
+    if partition.tier is not None:
+        from tailrace.broker.tier.lookups import look_up
+
+        part: TieredLog = partition.tier  # type: ignore[assignment]
+        remote = await look_up(part, timestamp, local_timestamp=-1)
+        if remote is not None:
+            return remote.offset
+    try:
+        found = partition.log.offset_by_timestamp(timestamp, end_offset=partition.high_watermark)
+    except StorageError as error:
+        raise storage_failure(partition.log, error) from error
+    return partition.high_watermark if found is None else found[1]
 
 
 class Memory:

@@ -116,15 +116,24 @@ class DeadLetters:
 
     async def _read(self, first: int, last: int) -> dict[int, Record | None]:
         """The records that there are. What retention has taken meanwhile has a letter without a copy; where the log has
-        an offset without a record there is nothing to tell of."""
+        an offset without a record there is nothing to tell of. Raises KafkaError."""
         partition, background = self._partition, self._node.ports.background
-        offset = max(first, partition.log_start_offset)
-        found: dict[int, Record | None] = dict.fromkeys(range(first, min(offset, last + 1)))
+        offset = first
+        found: dict[int, Record | None] = {}
         limit = self._node.config.max_decompressed_bytes
         while offset <= last:
+            start = min(partition.log_start_offset, last + 1)
+            if offset < start:
+                found |= dict.fromkeys(range(offset, start))
+                offset = start
+                continue
             data = await (self._read_cold if offset < partition.log.log_start_offset else self._read_here)(offset)
+            if not data and offset < partition.log_start_offset:
+                continue
             if not data:
-                break
+                # As a store that may still answer says it. Whoever took it for the end would leave letters out.
+                name = partition.topic_partition
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name} cannot be read at offset {offset} yet")
             try:
                 found |= await background.run(partial(_pick, data, first, last, limit))
             except KafkaError as error:

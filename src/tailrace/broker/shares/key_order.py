@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from tailrace.model import events
-from tailrace.model.errors import KafkaError, StorageError
+from tailrace.model.errors import ErrorCode, KafkaError, StorageError
 from tailrace.wire.records import HEADER_SIZE, iterate_unpacked, read_header, unpack_records
 
 if TYPE_CHECKING:
@@ -43,13 +43,18 @@ class KeyOrder:
         self._ahead: deque[tuple[int, int | None]] = deque()
         self._ahead_end = self.end
         self._task: asyncio.Task[None] | None = None
+        self._failure: KafkaError | None = None  # Why there is no going on, until somebody was told.
 
     def first(self) -> int | None:
-        """The first record that may go out now. If there is more to look through, that begins."""
+        """The first record that may go out now. If there is more to look through, that begins. Raises KafkaError, once,
+        if it could not be looked through."""
         window = self._share_partition.window
         if self._task is None and self._has_more:
             self._task = self._share_partition.begin(self._open())
         found = window.first_in_order(self.keys, self.end)
+        if found is None and self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         self.is_blocked = found is None and window.size >= self._share_partition.limits.window_max
         return found
 
@@ -72,12 +77,21 @@ class KeyOrder:
                 self._place()
                 if self.end == before:
                     break  # There are offsets without records: compaction has taken them.
-        except (KafkaError, StorageError, OSError) as error:
-            _log.warning("keys cannot be read", share_partition=repr(self._share_partition), cause=error)
-            await asyncio.sleep(_PAUSE_SECONDS)
+        except KafkaError as error:
+            await self._fail(error)
+        except (StorageError, OSError) as error:
+            name = self._share_partition.partition.topic_partition
+            await self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Keys of {name} cannot be read: {error}"))
         finally:
             self._task = None
         self._share_partition.readers.tell()
+
+    async def _fail(self, error: KafkaError) -> None:
+        """Whoever waits is told, and it is tried again a little later."""
+        _log.warning("keys cannot be read", share_partition=repr(self._share_partition), cause=error.message)
+        self._failure = error
+        self._share_partition.readers.tell()
+        await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _open_more(self) -> None:
         share_partition = self._share_partition

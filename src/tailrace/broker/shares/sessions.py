@@ -74,6 +74,10 @@ class ShareSessions:
             raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND, "There is no such share session on this broker.")
         return session
 
+    def holds(self, session: ShareSession) -> bool:
+        """It goes on: it was not closed, and no other has taken its place."""
+        return self._sessions.get(session.key) is session
+
     def close(self, key: SessionKey) -> ShareSession:
         """Raises SHARE_SESSION_NOT_FOUND."""
         session = self.find(key)

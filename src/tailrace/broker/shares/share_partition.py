@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.broker.shares.cold import ColdPieces
+from tailrace.broker.shares.cold import ColdPieces, first_since
 from tailrace.broker.shares.dead_letters import DeadLetters
 from tailrace.broker.shares.giving_up import GivenUp
 from tailrace.broker.shares.key_order import KeyOrder
@@ -26,10 +26,9 @@ from tailrace.coordinator.share_state.batches import StateBatch, overlay
 from tailrace.model import events
 from tailrace.model.attention import timer_seconds
 from tailrace.model.config import GroupConfig, reset_duration_ms
-from tailrace.model.errors import ErrorCode, KafkaError, StorageError
+from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import Uuid
 from tailrace.replica.partition import READ_COMMITTED, READ_UNCOMMITTED
-from tailrace.replica.repair.failures import storage_failure
 from tailrace.replica.waiters import ReadWaiters
 from tailrace.wire.apis.shares import ReadShareGroupStateRequest, WriteShareGroupStateRequest
 
@@ -236,7 +235,7 @@ class SharePartition:
             return None  # It was read before, and the window knows better.
         self._state_epoch = result.state_epoch
         is_new = result.start_offset == _UNKNOWN_START
-        start = self._first_offset() if is_new else result.start_offset
+        start = await self._first_offset() if is_new else result.start_offset
         batches = [
             StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             for each in result.state_batches
@@ -249,21 +248,15 @@ class SharePartition:
             return await self._write_state([])
         return None
 
-    def _first_offset(self) -> int:
+    async def _first_offset(self) -> int:
         """Where a group begins that has not read the partition yet."""
         reset = self._config().share_auto_offset_reset
         if reset == "earliest":
             return self.partition.log_start_offset
         age_ms = reset_duration_ms(reset)
-        if age_ms is not None:
-            since_ms = self._node.ports.clock.wall_ms() - age_ms
-            try:
-                found = self.partition.log.offset_by_timestamp(since_ms, end_offset=self.partition.high_watermark)
-            except StorageError as error:
-                raise storage_failure(self.partition.log, error) from error
-            if found is not None:
-                return found[1]
-        return self.partition.high_watermark
+        if age_ms is None:
+            return self.partition.high_watermark
+        return await first_since(self.partition, self._node.ports.clock.wall_ms() - age_ms)
 
     @property
     def _place(self) -> tuple[Uuid, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tailrace.client.connection import error_code
@@ -10,6 +11,7 @@ from tailrace.client.groups.coordinator import Coordinator
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.wire.apis.shares import (
+    AlterShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
     ShareGroupDescribeRequest,
@@ -23,6 +25,7 @@ class ShareOffset(NamedTuple):
     start_offset: int | None
     # Records that are not done with.
     lag: int | None
+    error: ErrorCode = ErrorCode.NONE  # Why neither is told.
 
 
 async def describe_share_group(coordinator: Coordinator, node_id: int) -> DescribedGroup | None:
@@ -58,9 +61,27 @@ async def share_offsets(coordinator: Coordinator) -> list[ShareOffset]:
             TopicPartition(topic.topic_name, PartitionIndex(each.partition_index)),
             each.start_offset if each.start_offset >= 0 else None,
             each.lag if each.lag >= 0 else None,
+            error_code(each.error_code),
         )
         for topic in found.topics
         for each in topic.partitions
+    )
+
+
+def start_offsets_request(group_id: str, offsets: Mapping[TopicPartition, int]) -> AlterShareGroupOffsetsRequest:
+    """What comes before these is done with."""
+    request = AlterShareGroupOffsetsRequest
+    topics: dict[str, list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition]] = {}
+    for where, offset in sorted(offsets.items()):
+        topics.setdefault(where.topic, []).append(
+            request.AlterShareGroupOffsetsRequestPartition(partition_index=where.partition, start_offset=offset)
+        )
+    return request(
+        group_id=group_id,
+        topics=[
+            request.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ],
     )
 
 

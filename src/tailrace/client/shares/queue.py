@@ -13,10 +13,11 @@ from tailrace.client.consumer import Consumer, ConsumerOptions
 from tailrace.client.groups.admin import GroupAdmin
 from tailrace.client.groups.coordinator import Coordinator
 from tailrace.client.metadata import Cluster
+from tailrace.client.shares.admin import start_offsets_request
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId, PartitionIndex, TopicPartition
 from tailrace.wire.apis.own import DescribeQueueRequest, DescribeQueueResponse
-from tailrace.wire.apis.shares import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
+from tailrace.wire.apis.shares import AlterShareGroupOffsetsResponse
 from tailrace.wire.records import Record
 
 _PATIENCE_MS = 2000
@@ -86,19 +87,7 @@ class Queue:
     async def purge(self, ends: Mapping[TopicPartition, int]) -> None:
         """What comes before these offsets is done with. Refused while the group has members."""
         coordinator = Coordinator(self._cluster, self.group_id)
-        request = AlterShareGroupOffsetsRequest
-        topics: dict[str, list[AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestPartition]] = {}
-        for (topic, index), offset in ends.items():
-            topics.setdefault(topic, []).append(
-                request.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
-            )
-        asked = request(
-            group_id=self.group_id,
-            topics=[
-                request.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=partitions)
-                for name, partitions in topics.items()
-            ],
-        )
+        asked = start_offsets_request(self.group_id, ends)
 
         async def ask() -> None:
             answer = await coordinator.call(asked, AlterShareGroupOffsetsResponse)

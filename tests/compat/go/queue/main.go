@@ -24,12 +24,12 @@ func member(address, topic, group string) *kgo.Client {
 func main() {
 	address, topic, group := os.Args[1], os.Args[2], os.Args[3]
 	count, _ := strconv.Atoi(os.Args[4])
-	deadline, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	deadline, cancel := context.WithTimeout(context.Background(), 120*time.Second)
 	defer cancel()
 	members := []*kgo.Client{member(address, topic, group), member(address, topic, group)}
 	deliveries := make(map[string]int32)
-	done := 0
-	for done < count && deadline.Err() == nil {
+	done := make(map[string]bool)
+	for len(done) < count && deadline.Err() == nil {
 		for _, client := range members {
 			polling, stop := context.WithTimeout(deadline, 200*time.Millisecond)
 			fetches := client.PollFetches(polling)
@@ -45,7 +45,7 @@ func main() {
 				}
 				record.Ack(status)
 				if status != kgo.AckRelease || record.DeliveryCount() == 5 {
-					done++
+					done[value] = true
 				}
 			})
 		}

@@ -1,6 +1,7 @@
 """What clients see of a topic most of which lies in the store alone."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from tailrace.model.errors import ErrorCode
@@ -134,45 +135,121 @@ async def test_a_share_group_begins_with_what_lies_in_the_store_alone():
     async with running_tiered(**SHARES) as world:
         peer = await tiered_topic(world)
         local = await world.wait_tiered(1)
-        topic_id = world.partition(1).topic_id
-        await peer.request(FindCoordinatorRequest(coordinator_keys=["g"]), 6)
-        await configure(peer, "share.auto.offset.reset", "earliest")
-        join = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"])
-        assert (await peer.request(join, 1)).error_code == 0
-        seen: list[int] = []
-        request = ShareFetchRequest
-        said: list[Any] = []
-        for epoch in range(100):
-            partition = request.FetchPartition(partition_index=0, acknowledgement_batches=said)
-            asked = request(
-                group_id="g",
-                member_id="m",
-                share_session_epoch=epoch,
-                max_wait_ms=1000,
-                min_bytes=1,
-                max_bytes=5000,
-                max_records=3,
-                topics=[request.FetchTopic(topic_id=topic_id, partitions=[partition])],
-            )
-            answer = await peer.request(asked, 2)
-            assert answer.error_code == 0
-            said = []
-            for told in (each for topic in answer.responses for each in topic.partitions):
-                assert not told.error_code, told
-                assert not told.acknowledge_error_code
-                values = dict(records_in(told.records))
-                for each in told.acquired_records:
-                    offsets = range(each.first_offset, each.last_offset + 1)
-                    assert all(values[offset].startswith(b"%06d" % offset) for offset in offsets)
-                    seen += offsets
-                    batch_type = request.AcknowledgementBatch
-                    said.append(
-                        batch_type(first_offset=each.first_offset, last_offset=each.last_offset, acknowledge_types=[1])
-                    )
-            if len(seen) == 40 and not said:
-                break
-        assert seen == list(range(40))
+        assert await worked_off(world, peer, "earliest") == list(range(40))
         assert local > 20
+
+
+@simulated
+async def test_a_share_group_begins_at_a_time_that_lies_in_the_store_alone():
+    async with running_tiered(**SHARES) as world:
+        peer = await tiered_topic(world)
+        local = await world.wait_tiered(1)
+        await asyncio.sleep(60)
+        age_s = int(world.nodes[1].broker.node.ports.clock.wall_ms() - BASE_MS) // 1000 - 8
+        seen = await worked_off(world, peer, f"by_duration:PT{age_s}S")
+        assert seen == list(range(seen[0], 40))
+        assert 8 <= seen[0] < 18 < local, "some seconds have gone by since"
+
+
+@simulated
+async def test_members_of_a_group_in_order_are_told_that_keys_in_the_store_are_not_read():
+    async with running_tiered(**SHARES) as world:
+        peer = await tiered_topic(world)
+        await configure(peer, "share.key.order", "true")
+        await join(peer, "earliest")
+        began = asyncio.get_running_loop().time()
+        told = [each for epoch in range(6) for each in await share_fetch(world, peer, epoch, ())]
+        assert not any(each.acquired_records for each in told)
+        (code,) = {each.error_code for each in told}
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "set share.key.order=false" in told[0].error_message
+        assert asyncio.get_running_loop().time() - began > 2, "whoever asks again at once waits"
+
+
+@simulated
+async def test_what_lies_in_the_store_alone_has_dead_letters_once_the_store_answers():
+    async with running_tiered(**SHARES) as world:
+        peer = await world.connect(1)
+        await create_topic(peer, "t", **{**SMALL, "local_retention_bytes": "1000000"})
+        await world.fill(peer, 40)
+        await create_topic(peer, "dlq.t", errors_deadletterqueue_group_enable="true")
+        await configure(peer, "errors.deadletterqueue.topic.name", "dlq.t")
+        await configure(peer, "errors.deadletterqueue.copy.record.enable", "true")
+        await join(peer, "earliest")
+        held: list[int] = []
+        epoch = 0
+        while len(held) < 10:
+            for told in await share_fetch(world, peer, epoch, ()):
+                held += [offset for each in told.acquired_records for offset in each_offset(each)]
+            epoch += 1
+        await configure(peer, "local.retention.bytes", "1", kind=TOPIC_RESOURCE, resource_name="t")
+        assert await world.wait_tiered(1) > held[-1], "what was given out lies in the store alone now"
+        world.bucket.faults = StoreFaults(away_until_ms=1e15)
+        for told in await share_fetch(world, peer, epoch, [(held[0], held[-1], REJECT)]):
+            assert not told.acknowledge_error_code
+        await asyncio.sleep(2)
+        letters = world.partition(1, "dlq.t")
+        assert letters.high_watermark == 0, "there is no telling yet what they would be copies of"
+        world.bucket.faults = StoreFaults()
+        await world.wait(lambda: letters.high_watermark >= len(held), "the letters are written")
+        values = [value[:6] for value in await read_all(peer, 0, letters.high_watermark, "dlq.t")]
+        assert values == [b"%06d" % offset for offset in held]
+
+
+async def worked_off(world: Any, peer: Any, reset: str) -> list[int]:
+    """The offsets that a new group is given and accepts, up to the last."""
+    await join(peer, reset)
+    seen: list[int] = []
+    said: list[tuple[int, int, int]] = []
+    for epoch in range(100):
+        answer = await share_fetch(world, peer, epoch, said)
+        said = []
+        for told in answer:
+            assert not told.error_code, told
+            assert not told.acknowledge_error_code
+            values = dict(records_in(told.records))
+            for each in told.acquired_records:
+                offsets = each_offset(each)
+                assert all(values[offset].startswith(b"%06d" % offset) for offset in offsets)
+                seen += offsets
+                said.append((each.first_offset, each.last_offset, ACCEPT))
+        if seen and seen[-1] == 39 and not said:
+            break
+    return seen
+
+
+async def join(peer: Any, reset: str) -> None:
+    await peer.request(FindCoordinatorRequest(coordinator_keys=["g"]), 6)
+    await configure(peer, "share.auto.offset.reset", reset)
+    asked = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"])
+    assert (await peer.request(asked, 1)).error_code == 0
+
+
+async def share_fetch(world: Any, peer: Any, epoch: int, said: Sequence[tuple[int, int, int]]) -> list[Any]:
+    """Each of what is said is the first offset, the last, and what became of them."""
+    request = ShareFetchRequest
+    batches = [
+        request.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+        for first, last, kind in said
+    ]
+    partition = request.FetchPartition(partition_index=0, acknowledgement_batches=batches)
+    asked = request(
+        group_id="g",
+        member_id="m",
+        share_session_epoch=epoch,
+        max_wait_ms=1000,
+        min_bytes=1,
+        max_bytes=5000,
+        max_records=3,
+        topics=[request.FetchTopic(topic_id=world.partition(1).topic_id, partitions=[partition])],
+    )
+    answer = await peer.request(asked, 2)
+    assert answer.error_code == 0
+    return [each for topic in answer.responses for each in topic.partitions]
+
+
+def each_offset(acquired: Any) -> range:
+    return range(acquired.first_offset, acquired.last_offset + 1)
 
 
 def records_in(records: Any) -> list[tuple[int, bytes]]:
@@ -183,6 +260,8 @@ def records_in(records: Any) -> list[tuple[int, bytes]]:
     ]
 
 
+ACCEPT, REJECT = 1, 3
+TOPIC_RESOURCE = 2
 SHARES = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",

@@ -7,21 +7,19 @@ requests about offsets ask those, and answer once what the group remembers of it
 from __future__ import annotations
 
 from asyncio import gather
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.broker.coordinators.calls import CoordinatorCall
 from tailrace.broker.handlers.groups.parts import ask_each
 from tailrace.broker.shares.groups import check_enabled
+from tailrace.broker.shares.offsets import about_places, decide_on, find_share_shard, set_start_offsets
 from tailrace.coordinator.shares.change import joined
 from tailrace.coordinator.shares.group import ShareGroup, ShareTopic, ShareTopics
 from tailrace.coordinator.shares.states import (
     begin_deletion,
-    begin_reset,
     find_share_group,
     on_deleted,
-    on_initialized,
-    share_group_or_new,
 )
 from tailrace.model.acls import Kind, Operation
 from tailrace.model.errors import ErrorCode, KafkaError
@@ -29,13 +27,11 @@ from tailrace.model.ids import ZERO_UUID, PartitionIndex, Uuid
 from tailrace.wire.apis.data import ListOffsetsRequest, ListOffsetsResponse
 from tailrace.wire.apis.shares import (
     AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupStateRequest,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsResponse,
-    InitializeShareGroupStateRequest,
     ReadShareGroupStateSummaryRequest,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
@@ -109,7 +105,7 @@ async def handle_describe_share_group_offsets(
 
 
 async def _describe_offsets(services: Services, context: RequestContext, asked: Any) -> list[Any]:
-    _, group = _find_or_new(services, asked.group_id)
+    _, group = find_share_shard(services.coordination, asked.group_id)
     image, initialized = services.image, group.initialized
     if asked.topics is None:
         wanted = [(topic_id, topic.name, sorted(topic.partitions)) for topic_id, topic in initialized.items()]
@@ -130,7 +126,7 @@ async def _describe_offsets(services: Services, context: RequestContext, asked: 
     }
     request = ReadShareGroupStateSummaryRequest
     found = await services.coordination.share_states.ask(
-        _about(
+        about_places(
             request(group_id=asked.group_id),
             request.ReadStateSummaryData,
             known,
@@ -234,51 +230,9 @@ async def _ends_at(services: Services, leader: int, places: list[Place]) -> dict
 async def handle_alter_share_group_offsets(
     services: Services, context: RequestContext, request: AlterShareGroupOffsetsRequest
 ) -> CoordinatorCall:
-    check_enabled(services.image)
-    shard, group = _find_or_new(services, request.group_id)
-    group.check_deletion()
-    image = services.image
-    offsets: dict[Place, int] = {}
-    for topic in request.topics:
-        found = image.topics.get(topic.topic_name)
-        for each in topic.partitions:
-            if found is not None and each.partition_index in found.partitions:
-                offsets[found.id, each.partition_index] = each.start_offset
-    wanted = _topics(offsets, image.topic_names)
-    epoch = _decide(shard, lambda state, call: begin_reset(state, call, request.group_id, wanted))
-    initialize = InitializeShareGroupStateRequest
-    results = await services.coordination.share_states.ask(
-        _about(
-            initialize(group_id=request.group_id),
-            initialize.InitializeStateData,
-            set(offsets),
-            lambda place: initialize.PartitionData(partition=place[1], state_epoch=epoch, start_offset=offsets[place]),
-        )
-    )
-    done = {place: offsets[place] for place, result in results.items() if not result.error_code}
-    machine = cast("GroupMachine", shard.machine)
-    shard.decide(lambda call: [on_initialized(machine.state, call, request.group_id, _topics(done, image.topic_names))])
-    answer = AlterShareGroupOffsetsResponse
-    unknown = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    responses = []
-    for topic in request.topics:
-        topic_id = image.topics[topic.topic_name].id if topic.topic_name in image.topics else ZERO_UUID
-        partitions = []
-        for each in topic.partitions:
-            result = results.get((topic_id, each.partition_index))
-            partitions.append(
-                answer.AlterShareGroupOffsetsResponsePartition(
-                    partition_index=each.partition_index,
-                    error_code=unknown if result is None else result.error_code,
-                    error_message=None if result is None else result.error_message,
-                )
-            )
-        responses.append(
-            answer.AlterShareGroupOffsetsResponseTopic(
-                topic_name=topic.topic_name, topic_id=topic_id, partitions=partitions
-            )
-        )
-    return _confirm(shard, context, request, answer(responses=responses))
+    call = CoordinatorCall(context, request)
+    await set_start_offsets(services.image, services.coordination, call)
+    return call
 
 
 async def handle_delete_share_group_offsets(
@@ -292,7 +246,7 @@ async def handle_delete_share_group_offsets(
     names = [topic.topic_name for topic in request.topics]
     topic_ids = frozenset(ids[name] for name in names if name in ids)
     again = {topic_id: topic for topic_id, topic in _deleting(services, group).items() if topic_id in topic_ids}
-    going = _decide(shard, lambda state, call: begin_deletion(state, call, request.group_id, topic_ids))
+    going = decide_on(shard, lambda state, call: begin_deletion(state, call, request.group_id, topic_ids))
     failed = await _delete_states(services, request.group_id, joined(going, again))
     machine = cast("GroupMachine", shard.machine)
     gone = frozenset(topic_ids - failed.keys())
@@ -346,7 +300,7 @@ async def _delete_states(services: Services, group_id: str, topics: ShareTopics)
     request = DeleteShareGroupStateRequest
     places = {(topic_id, index) for topic_id, topic in topics.items() for index in topic.partitions}
     results = await services.coordination.share_states.ask(
-        _about(
+        about_places(
             request(group_id=group_id),
             request.DeleteStateData,
             places,
@@ -369,46 +323,7 @@ def _find(services: Services, group_id: str) -> tuple[Shard, ShareGroup]:
     return shard, find_share_group(cast("GroupMachine", shard.machine).state, group_id)
 
 
-def _find_or_new(services: Services, group_id: str) -> tuple[Shard, ShareGroup]:
-    """Raises KafkaError."""
-    shard = services.coordination.groups.find(group_id)
-    return shard, share_group_or_new(cast("GroupMachine", shard.machine).state, group_id)
-
-
-def _decide(shard: Shard, begin: Any) -> Any:
-    """What an op that gives more than a result has found. Nothing is refused any more: it was looked before."""
-    found: list[Any] = []
-
-    def decide(call: Any) -> list[Any]:
-        value, result = begin(cast("GroupMachine", shard.machine).state, call)
-        found.append(value)
-        return [result]
-
-    shard.decide(decide)
-    if not found:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed; the broker's log says why.")
-    return found[0]
-
-
 def _confirm(shard: Shard, context: RequestContext, request: Message, answer: Message) -> CoordinatorCall:
     call = CoordinatorCall(context, request)
     shard.confirm(call, answer)
     return call
-
-
-def _topics(places: Mapping[Place, int], names: Mapping[Uuid, str]) -> dict[Uuid, ShareTopic]:
-    topics: dict[Uuid, ShareTopic] = {}
-    for topic_id, index in places:
-        known = topics.get(topic_id) or ShareTopic(names[topic_id], frozenset())
-        topics[topic_id] = ShareTopic(known.name, known.partitions | {index})
-    return topics
-
-
-def _about(request: Any, topic_type: Any, places: set[Place], describe: Any) -> Any:
-    topics: dict[Uuid, Any] = {}
-    for place in sorted(places):
-        if place[0] not in topics:
-            topics[place[0]] = topic_type(topic_id=place[0])
-        topics[place[0]].partitions.append(describe(place))
-    request.topics = list(topics.values())
-    return request

@@ -118,7 +118,7 @@ class ShareFetchAttempt:
         self._services = services
         self._context = context
         self._request = request
-        self._key = session.key
+        self._key, self._session = session.key, session
         self._acknowledging = acknowledging
         # Each request begins with another partition.
         places = list(session.places)
@@ -156,6 +156,10 @@ class ShareFetchAttempt:
 
     def read(self, *, is_last: bool) -> None:
         self.waits_for = []
+        if not self._services.shares.sessions.holds(self._session):
+            # Its member has left or lost its connection while this waited, or goes on by another one: nobody would hear
+            # of what was acquired now, until the locks run out.
+            self.places = []
         request, config = self._request, self._services.config
         toll = self._context.toll
         left_bytes = min(request.max_bytes, config.fetch_max_bytes)

@@ -1,0 +1,1 @@
+"""Where groups stand at a source is where they stand here."""
