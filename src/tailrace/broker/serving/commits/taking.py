@@ -11,8 +11,8 @@ The steps of the pipeline (`dispatch`), and what becomes of them here:
 
     decode      once for a form. Again if the coordinator refuses, or does not know the topics any more: what it refuses
                 is told by the request
-    authorise   not at all: where there is an authorizer, all commits go the general way
-    account     likewise where there are quotas
+    authorise   once for a form, when it is learned: as lanes are, all are forgotten whenever an ACL has changed
+    account     not at all: where there are quotas, all commits go the general way
     encode      once for a form
     measure     as runs of the express lane
 
@@ -125,7 +125,7 @@ class CommitAgain(CoordinatorCall):
 class Commits:
     """The forms of one connection."""
 
-    __slots__ = ("_credit", "_forms", "_keep", "_last", "_origin", "_outbox", "_services", "_slots")
+    __slots__ = ("_credit", "_forms", "_keep", "_last", "_number", "_origin", "_outbox", "_services", "_slots")
 
     def __init__(self, services: Services, outbox: Outbox, slots: Slots, keep: Keep, origin: ThrottledClient) -> None:
         self._services = services
@@ -135,14 +135,18 @@ class Commits:
         self._origin = origin
         # By size and by API and version, in the order in which they were learned.
         self._forms: dict[tuple[int, int], Form] = {}
+        self._number = services.lanes.number  # With which they were learned.
         self._last = (0, 0)  # Of the request before this one.
         self._credit = _CREDIT_MAX
 
     def take(self, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
         """Serves commits from `position` on, as long as they fit a form; gives the position behind them."""
         services = self._services
-        if services.meters.number or services.access is not None or services.request_log.is_on:
+        if services.meters.number or services.request_log.is_on:
             return position
+        if self._number != services.lanes.number:
+            self._number = services.lanes.number
+            self._forms.clear()
         for _ in range(_RUN_MAX):
             if end - position < HEAD.size:
                 break
@@ -188,6 +192,12 @@ class Commits:
             return None
         self._credit -= 1
         form = make_form(self._services.image, frame, version)
+        access = self._services.access
+        if form is not None and access is not None:
+            known = form.known
+            topics = {each.topic for each in known.partitions}
+            if not access.may_have_form(self._origin, known.request.group_id, topics):
+                return None  # It is denied, and logged, the general way.
         if form is not None:
             meters = self._services.request_meters
             form.meter = None if meters is None else meters.of(ApiKey.OFFSET_COMMIT, version)
