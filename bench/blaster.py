@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 from bench.canned import fetch_request, produce_request, produce_response_bytes, records_in
@@ -40,7 +41,14 @@ def answered_in_turns_per_second(
     port: int, request: bytes, response_bytes: int, seconds: float, *, connections: int
 ) -> float:
     """Requests of any kind, one in flight on each connection."""
-    return _in_own_process(_take_turns, port, request, response_bytes, seconds, connections)
+    return _in_own_process(_take_turns, [(port, request)], response_bytes, seconds, connections)
+
+
+def answered_by_several_per_second(
+    targets: list[tuple[int, bytes]], response_bytes: int, seconds: float, *, connections: int
+) -> float:
+    """As before, of several brokers: each connection is to one of them in turn, and sends what is meant for that."""
+    return _in_own_process(_take_turns, targets, response_bytes, seconds, connections)
 
 
 def produced_bytes_per_second(port: int, topic: str, batch_bytes: int, seconds: float) -> float:
@@ -123,25 +131,28 @@ def _blast(port: int, request: bytes, response_bytes: int, seconds: float, in_fl
     return received_bytes // response_bytes / elapsed
 
 
-def _take_turns(port: int, request: bytes, response_bytes: int, seconds: float, count: int) -> float:
+def _take_turns(targets: list[tuple[int, bytes]], response_bytes: int, seconds: float, count: int) -> float:
     """Answers per second; each is followed by the next request of its connection."""
-    connections = {connection.fileno(): connection for connection in [_connect(port) for _ in range(count)]}
+    connections: dict[int, tuple[socket.socket, bytes]] = {}
+    for _, (port, request) in zip(range(count), cycle(targets), strict=False):
+        connection = _connect(port)
+        connections[connection.fileno()] = connection, request
     poller = select.epoll()
     for descriptor in connections:
         poller.register(descriptor, select.EPOLLIN)
     answered = 0
     start = time.perf_counter()
-    for connection in connections.values():
+    for connection, request in connections.values():
         connection.send(request)
     while time.perf_counter() < start + seconds:
         for descriptor, _ in poller.poll(1):
-            connection = connections[descriptor]
+            connection, request = connections[descriptor]
             assert len(connection.recv(2 * response_bytes)) == response_bytes, "the broker answered with an error"
             connection.send(request)
             answered += 1
     elapsed = time.perf_counter() - start
     poller.close()
-    for connection in connections.values():
+    for connection, _ in connections.values():
         connection.close()
     return answered / elapsed
 

@@ -15,11 +15,23 @@ _CLIENT = b"\x00\x05bench"
 
 
 def produce_request(
-    topic: str, *, records: int, value_bytes: int, acks: int = 1, version: int = 8, key: bytes | None = None
+    topic: str,
+    *,
+    records: int,
+    value_bytes: int,
+    acks: int = 1,
+    version: int = 8,
+    key: bytes | None = None,
+    partition: int = 0,
 ) -> bytes:
-    """A Produce of one batch to partition 0; all its records have that key."""
+    """A Produce of one batch; all its records have that key."""
     batch = _batch(records, value_bytes, key)
-    body = struct.pack(">hhii", -1, acks, 30_000, 1) + _string(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
+    body = (
+        struct.pack(">hhii", -1, acks, 30_000, 1)
+        + _string(topic)
+        + struct.pack(">iii", 1, partition, len(batch))
+        + batch
+    )
     return _frame(0, version, body)
 
 

@@ -5,6 +5,7 @@ A rival is told by `Rival`; what runs for a row is a `Running`. Nothing here kno
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -44,7 +45,8 @@ class Process:
 
     def kill(self) -> None:
         if self.popen is not None:
-            self.popen.kill()
+            # With the brokers that it has started, if it is the supervisor of some.
+            os.killpg(self.popen.pid, signal.SIGKILL)
             self.popen.wait()
 
     def check(self) -> None:
@@ -87,8 +89,8 @@ class Running:
 
     def usage(self) -> Usage:
         """The usage of all its processes together."""
-        processes = self.brokers.values()
-        return Usage(sum(map(_cpu_s, processes)), sum(map(_resident_bytes, processes)))
+        pids = [pid for process in self.brokers.values() for pid in _family(process.pid)]
+        return Usage(sum(map(worked_s, pids)), sum(map(_resident_bytes, pids)))
 
     def stopwatch(self) -> Callable[[], float]:
         """Seconds of CPU that its processes have used since."""
@@ -207,9 +209,10 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _cpu_s(process: Process) -> float:
-    return worked_s(process.pid)
+def _family(pid: int) -> list[int]:
+    """The process, and those that it has started."""
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
-def _resident_bytes(process: Process) -> int:
-    return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

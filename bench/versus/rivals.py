@@ -41,6 +41,7 @@ rootLogger.appenderRef.out.ref=out
 appender.out.type=Console
 appender.out.name=out
 """
+_UNIT_PROCESSES = 2
 _CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
 
@@ -59,6 +60,36 @@ def _start_tailrace(brokers: int, settings: dict[str, str], folder: Path) -> Run
         output([*tailrace, "format", *words])
         processes[node] = Process([*tailrace, "broker", "--config", str(file)], folder / f"log-{node}")
     return ready(TAILRACE.name, processes, nodes.addresses, folder, nodes.all_known)
+
+
+def _start_unit(_brokers: int, settings: dict[str, str], folder: Path) -> Running:
+    """One broker of Kafka's has as many threads as it likes; ours has one, so here it is two processes of one file."""
+    nodes = _Nodes(1, folder)
+    port = _ports_in_a_row(_UNIT_PROCESSES)
+    nodes.addresses = {1: f"127.0.0.1:{port}"}
+    addresses = {node: f"127.0.0.1:{port + node - 1}" for node in range(1, _UNIT_PROCESSES + 1)}
+    tailrace, file = [sys.executable, "-m", "tailrace"], folder / "node.toml"
+    controller_id = output([*tailrace, "format", "--new-id"])
+    chosen = nodes.settings(1, settings) | {"controller.quorum.bootstrap.servers": nodes.controllers[1]}
+    file.write_text("".join(f"{name} = {value!r}\n" for name, value in chosen.items()))
+    words = ["--config", str(file), "--processes", str(_UNIT_PROCESSES)]
+    voter = f"1@{nodes.controllers[1]}:{controller_id}"
+    output([*tailrace, "format", *words, "--cluster-id", _CLUSTER_ID, "--initial-controllers", voter])
+    supervisor = Process([*tailrace, "broker", *words], folder / "log")
+    return ready(TAILRACE.name, {1: supervisor}, addresses, folder, lambda at: brokers_known(at) == _UNIT_PROCESSES)
+
+
+def _ports_in_a_row(count: int) -> int:
+    """The first of them."""
+    while True:
+        first = free_ports(1)[0]
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as each:
+                    each.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
 
 
 def _start_kafka(brokers: int, settings: dict[str, str], folder: Path) -> Running:
@@ -106,6 +137,7 @@ class _Nodes:
 
 
 TAILRACE = Rival("Tailrace", version("tailrace"), _start_tailrace)
+TWO_PROCESSES = Rival(TAILRACE.name, TAILRACE.setting, _start_unit)
 KAFKA = Rival(
     "Apache Kafka",
     f"{KAFKA_VERSION}, heap {' '.join(KAFKA_HEAP)}",

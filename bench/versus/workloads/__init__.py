@@ -11,12 +11,14 @@ from bench.versus.workloads.queues import QUEUES
 from bench.versus.workloads.requests import REQUESTS
 from bench.versus.workloads.start import START
 from bench.versus.workloads.tools import TOOLS
+from bench.versus.workloads.units import UNITS
 
 ROWS: tuple[Row, ...] = (
     *PRODUCE,
     *CONSUME,
     *LATENCY,
     *REQUESTS,
+    *UNITS,
     *START,
     *COLD,
     *FAILOVER,

@@ -17,9 +17,9 @@ machine: what it knows then is not in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.catalogue import AnsweredBy, answered_by, load
 from tailrace.controller.image import MetadataImage
@@ -31,6 +31,9 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.wire.apis.stored_records import GROUP_RECORDS, OffsetCommitKey
 from tailrace.wire.record_envelopes import decode_coordinator_record
 from tailrace.wire.schema import Message
+
+if TYPE_CHECKING:
+    from tailrace.coordinator.offsets.again import KnownCommit
 
 # By API key. Modules are imported when the first group comes: a broker that starts needs none of them.
 _OPS: dict[int, str] = {api.key: api.op for api in answered_by(AnsweredBy.GROUPS)}
@@ -55,7 +58,7 @@ _DUE: dict[str, str] = {
 }
 # All that these bring along, each after what it needs itself: none takes longer than a few milliseconds then.
 _MODULES = (
-    *("offsets.commit", "offsets.fetch", "offsets.deletion"),
+    *("offsets.commit", "offsets.again", "offsets.fetch", "offsets.deletion"),
     *("classic.group", "classic.rebalance", "classic.join", "classic.leave", "classic.timers"),
     *("assignors", "consumers.member", "consumers.group", "consumers.topics", "consumers.targets"),
     *("consumers.subscriptions", "consumers.change", "consumers.heartbeat"),
@@ -82,6 +85,11 @@ class GroupMachine:
         if request.api_key not in _OPS:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"No group serves {type(request).__name__}.")
         result: Result = _find(_OPS[request.api_key])(self.state, call, caller, request)
+        return result
+
+    def commit_again(self, call: Call, caller: Caller, known: KnownCommit, places: Iterable[tuple[int, int]]) -> Result:
+        """As `op`, of a commit that repeats an earlier one."""
+        result: Result = _find("offsets.again.commit_again")(self.state, call, caller, known, places)
         return result
 
     def replay(

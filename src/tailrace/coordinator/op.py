@@ -8,7 +8,7 @@ heard) an op may change at once, for it is lost with the leadership.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tailrace.controller.image import MetadataImage
 from tailrace.model.config import BrokerConfig
@@ -28,6 +28,9 @@ class Told(Protocol):
 
 class Caller(Told, Protocol):
     """A client that waits for an answer. A machine may keep it and answer it in the result of a later op."""
+
+    @property
+    def request(self) -> Any: ...
 
     @property
     def api_version(self) -> int: ...
@@ -70,6 +73,13 @@ class StoredRecord(NamedTuple):
     version: int | None = None
 
 
+class StoredBytes(NamedTuple):
+    """A record in the form in which it is stored, where an op has made that itself."""
+
+    key: bytes
+    value: bytes
+
+
 class Producer(NamedTuple):
     """Whose transaction records belong to."""
 
@@ -79,7 +89,7 @@ class Producer(NamedTuple):
 
 class Result(NamedTuple):
     # Replayed at once, so that the next op builds on them, and written together before the turn ends; may be empty.
-    records: Sequence[StoredRecord] = ()
+    records: Sequence[StoredRecord | StoredBytes] = ()
     # Given once everything written so far is committed, these records included: nobody is told of what another leader
     # might not know.
     answers: Sequence[tuple[Told, Message]] = ()

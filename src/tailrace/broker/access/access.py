@@ -10,6 +10,7 @@ other; everybody else is told to ask another controller rather than refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -109,6 +110,14 @@ class Access:
         denied and logged there."""
         may_write = self.may(asker, Operation.WRITE, Kind.TOPIC, topic, is_logged=False)
         return may_write and self.may(asker, Operation.WRITE, Kind.TOPIC, topic, api_key=ApiKey.PRODUCE)
+
+    def may_have_form(self, asker: Asker, group_id: str, topics: Iterable[str]) -> bool:
+        """Whether a consumer's commits may take the short way. Likewise."""
+        needs = [(Kind.GROUP, group_id), *((Kind.TOPIC, topic) for topic in topics)]
+        may_commit = all(self.may(asker, Operation.READ, kind, name, is_logged=False) for kind, name in needs)
+        return may_commit and all(
+            self.may(asker, Operation.READ, kind, name, api_key=ApiKey.OFFSET_COMMIT) for kind, name in needs
+        )
 
     def may_on_any(self, asker: Asker, operation: Operation, kind: Kind) -> bool:
         """Whether there is some resource of the kind with which whoever asks may do so."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tailrace.coordinator.op import Producer, StoredRecord
+from tailrace.coordinator.op import Producer, StoredBytes, StoredRecord
 from tailrace.wire.payload import RecordLike
 from tailrace.wire.record_envelopes import encode_coordinator_key, encode_coordinator_value
 from tailrace.wire.records import HEADER_SIZE, build_batch
+from tailrace.wire.schema import Message
 
 # Length, attributes, deltas of time and offset, lengths of key and value, headers: at most so much beside them.
 _RECORD_OVERHEAD_BYTES = 32
@@ -48,11 +49,14 @@ class EncodedRecords:
 
     __slots__ = ("pairs", "size_bytes")
 
-    def __init__(self, records: Sequence[StoredRecord]) -> None:
-        self.pairs = [
-            (encode_coordinator_key(key), None if value is None else encode_coordinator_value(value, version))
-            for key, value, version in records
+    def __init__(self, records: Sequence[StoredRecord | StoredBytes]) -> None:
+        self.pairs: list[tuple[bytes, bytes | None]] = [
+            (record.key, record.value) if isinstance(record, StoredBytes) else _encode(*record) for record in records
         ]
         self.size_bytes = sum(
             [len(key) + (0 if value is None else len(value)) + _RECORD_OVERHEAD_BYTES for key, value in self.pairs]
         )
+
+
+def _encode(key: Message, value: Message | None, version: int | None) -> tuple[bytes, bytes | None]:
+    return encode_coordinator_key(key), None if value is None else encode_coordinator_value(value, version)

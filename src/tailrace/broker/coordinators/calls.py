@@ -17,7 +17,8 @@ from tailrace.wire.schema import Message, Struct
 
 if TYPE_CHECKING:
     from tailrace.broker.context import RequestContext
-    from tailrace.coordinator.op import Told
+    from tailrace.broker.coordinators.shard import Machine
+    from tailrace.coordinator.op import Call, Result, Told
     from tailrace.replica.lease import Lease
 
 
@@ -35,11 +36,11 @@ _TRANSLATIONS = {
 
 
 class CoordinatorCall(Pending[Message]):
-    __slots__ = ("api_version", "client_id", "may_describe", "open_calls", "peer", "request")
+    __slots__ = ("_request", "api_version", "client_id", "may_describe", "open_calls", "peer")
 
     def __init__(self, context: RequestContext, request: Message) -> None:
         super().__init__()
-        self.request = request
+        self._request = request
         self.api_version = context.api_version
         self.client_id = context.client_id or ""
         self.peer = context.peer
@@ -48,9 +49,16 @@ class CoordinatorCall(Pending[Message]):
         self.open_calls: dict[Told, None] | None = None
 
     @property
+    def request(self) -> Message:
+        return self._request
+
+    @property
     def client_host(self) -> str:
         """As Kafka stores and shows it."""
         return "/" + self.peer.rpartition(":")[0].strip("[]")
+
+    def decide(self, machine: Machine, call: Call) -> Result:
+        return machine.op(call, self, self.request)
 
     def failure(self, error: KafkaError) -> Message:
         """Errors of the log below are not the client's business: they become errors of the coordinator, as in Kafka."""
@@ -77,7 +85,7 @@ class InnerCall(CoordinatorCall):
 
     def __init__(self, request: Message, api_version: int) -> None:
         Pending.__init__(self)
-        self.request = request
+        self._request = request
         self.api_version = api_version
         self.client_id = self.peer = ""
         self.open_calls = None

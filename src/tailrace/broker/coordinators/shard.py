@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tailrace.broker.coordinators.batches import Batch, EncodedRecords
 from tailrace.broker.coordinators.calls import give
-from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps, Told
+from tailrace.coordinator.op import Call, Caller, Producer, Result, Steps, StoredRecord, Told
 from tailrace.log.log import AppendResult
 from tailrace.log.validation import CheckedBatch, Origin
 from tailrace.model import events
@@ -224,8 +224,7 @@ class Shard:
 
     def submit(self, caller: CoordinatorCall) -> None:
         if self._is_taking:
-            # An answer has made room for the next request of its connection, while results that were decided before
-            # are not all replayed.
+            # An answer has made room for its connection's next request, while earlier results are not all replayed.
             self._loop.call_soon(self.submit, caller)
             return
         if self.state is not State.ACTIVE:
@@ -234,7 +233,7 @@ class Shard:
         caller.open_calls = self._open
         self._open[caller] = None
         try:
-            result = self.machine.op(self._call(), caller, caller.request)
+            result = caller.decide(self.machine, self._call())
         except KafkaError as error:
             result = Result(answers=((caller, caller.failure(error)),))
         except Exception as error:
@@ -308,8 +307,11 @@ class Shard:
                 return False
         self._batch.add(encoded, self._node.ports.clock.wall_ms())
         try:
-            for (key, value, _), stored in zip(result.records, encoded.pairs, strict=True):
-                self.machine.replay(key, value, result.producer, stored)
+            for record, stored in zip(result.records, encoded.pairs, strict=True):
+                if isinstance(record, StoredRecord):
+                    self.machine.replay(record.key, record.value, result.producer, stored)
+                else:
+                    self.machine.replay_stored(*stored, result.producer)
         except Exception as error:
             # They are not in the log yet, and must not come there.
             self._report_bug(error)
@@ -400,13 +402,12 @@ class Shard:
         if self.partition.high_watermark >= self._end_offset:
             self._give(answers)
             return
-        due_ms = self._node.ports.clock.monotonic_ms() + self._node.config.offsets_commit_timeout_ms
+        timeout_ms = self._node.config.offsets_commit_timeout_ms
+        due_ms = self._node.ports.clock.monotonic_ms() + timeout_ms
         unconfirmed = _Unconfirmed(self, answers, self._end_offset, due_ms)
         self._unconfirmed.append(unconfirmed)
         if self._confirm_timer is None:
-            self._confirm_timer = self._loop.call_later(
-                self._node.config.offsets_commit_timeout_ms / 1000, self._on_unconfirmed
-            )
+            self._confirm_timer = self._loop.call_later(timeout_ms / 1000, self._on_unconfirmed)
         self.partition.wait_for_high_watermark(self._end_offset, unconfirmed.tell)
 
     def on_confirmed(self, unconfirmed: _Unconfirmed, error: KafkaError | None) -> None:

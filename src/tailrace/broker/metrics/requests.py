@@ -159,6 +159,12 @@ class Meter:
         if codes:
             self.note_errors(codes)
 
+    def note_answer(self, sent_bytes: int, errors: Errors) -> None:
+        self.times.sent_bytes += sent_bytes
+        if errors:
+            self.times.faultless -= 1
+            self.times.add_errors(errors)
+
     def note_errors(self, codes: Iterable[int]) -> None:
         errors = self.times.errors
         for code in codes:

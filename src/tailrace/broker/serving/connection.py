@@ -21,7 +21,7 @@ Rules
 from __future__ import annotations
 
 from asyncio import Future, ensure_future
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,8 @@ from tailrace.broker.context import BoundListener, Pending, RequestContext, Unan
 from tailrace.broker.quotas.mute import Mute
 from tailrace.broker.serving.arrival import Arrival
 from tailrace.broker.serving.buffers import START_BYTES, Account
-from tailrace.broker.serving.express import Express, PendingRun
+from tailrace.broker.serving.commits.taking import Short
+from tailrace.broker.serving.express import Express
 from tailrace.broker.serving.inbox import Inbox
 from tailrace.broker.serving.outbox import Outbox, Slot, Slots
 from tailrace.broker.serving.turns import RUN_BYTES
@@ -324,16 +325,15 @@ class KafkaConnection:
         if parts is not None:
             self._slots.put(parts, context.measurement)
 
-    def _keep_run(
-        self, answers: list[Bytes], pending: PendingRun | None, measurement: Measurement | None = None
-    ) -> None:
+    def _keep_run(self, answers: Sequence[Bytes], pending: Short | None, measurement: Measurement | None) -> None:
         """Keeps answers of the express lane: they are known, and wait for those before them or to be confirmed."""
         self._queued_bytes += sum(map(len, answers))
         parts: list[Bytes | FileSlice] | None = [b"".join(answers)] if pending is None else None
         slot = Slot(pending, parts, count=len(answers), measurement=measurement)
         self._slots.add(slot)
         if pending is not None:
-            pending.deliver_to(lambda given: self._settle_slot(slot, [b"".join(given)]))
+            encode = pending.encode
+            pending.deliver_to(lambda given: self._settle_slot(slot, [encode(given)]))
 
     def _keep_place(self, context: RequestContext, pending: Pending[Any]) -> None:
         if pending.answer is not None:

@@ -46,7 +46,7 @@ what the log knows by then. So nothing has to be taken back if the write fails; 
 from __future__ import annotations
 
 from asyncio import TimerHandle, get_running_loop
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from math import inf
 from struct import Struct
@@ -55,6 +55,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.broker.context import Pending
 from tailrace.broker.handlers.produce import not_confirmed
 from tailrace.broker.quotas.tolls import RunToll
+from tailrace.broker.serving.commits.taking import Commits, Keep
 from tailrace.broker.serving.lanes import FIRST_VERSION_WITH_TOPIC_IDS, Lane, index_position, prefix_end, records_start
 from tailrace.broker.serving.measuring import NO_ERRORS, Measurement
 from tailrace.broker.serving.outbox import Outbox, Slots
@@ -157,6 +158,9 @@ class PendingRun(Pending[Any]):
             self._measurement.note_answered(self.answers, NO_ERRORS)
         self.complete(self.answers)
 
+    def encode(self, answers: list[Bytes]) -> bytes:
+        return b"".join(answers)
+
     def abandon(self) -> None:
         super().abandon()
         self._timer.cancel()
@@ -178,6 +182,7 @@ class Express:
     """The lanes of one connection."""
 
     __slots__ = (
+        "_commits",
         "_credit",
         "_keep",
         "_lane",
@@ -194,7 +199,7 @@ class Express:
         services: Services,
         outbox: Outbox,
         slots: Slots,
-        keep: Callable[[list[Bytes], PendingRun | None, Measurement | None], None],
+        keep: Keep,
         origin: ThrottledClient,
     ) -> None:
         """`slots` are the answers that go before; while there are some, or if the run has to wait, its own are given to
@@ -209,12 +214,18 @@ class Express:
         self._lanes: dict[tuple[int, bytes], Lane] = {}
         self._number = services.lanes.number  # With which they were learned.
         self._credit = _CREDIT_MAX
+        self._commits = Commits(services, outbox, slots, keep, origin)
 
     def take(self, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
         """Serves requests from `position` on, as long as they fit, up to a bound; gives the position behind them."""
         turn_end = min(end, position + RUN_MAX_BYTES) - _HEAD_BYTES
-        if position > turn_end or not _VERSION_MIN <= _unpack_head(buffer, position)[1] <= _VERSION_MAX:
-            return position  # Most requests of followers and consumers.
+        if position > turn_end:
+            return position
+        key_and_version = _unpack_head(buffer, position)[1]
+        if not _VERSION_MIN <= key_and_version <= _VERSION_MAX:  # Most requests of followers and consumers.
+            if key_and_version >> 16 == ApiKey.OFFSET_COMMIT:
+                return self._commits.take(buffer, view, position, end)
+            return position
         if self._number != self._services.lanes.number:
             self._number, self._lane = self._services.lanes.number, None
             self._lanes.clear()

@@ -14,12 +14,15 @@ from asyncio import Future, ensure_future
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.broker.context import Pending
 from tailrace.broker.serving.measuring import Measurement
 from tailrace.broker.serving.turns import Client, Turns
 from tailrace.model.ports import Background, Bytes, FileSlice, Stream
+
+if TYPE_CHECKING:
+    from tailrace.broker.serving.commits.taking import Short
 
 # A slice is probed and sent in windows of this size: enough to keep a disk streaming, small enough to begin early.
 WINDOW_BYTES = 1024 * 1024
@@ -39,7 +42,7 @@ class Slot:
 
     def __init__(
         self,
-        pending: Pending[Any] | None,
+        pending: Pending[Any] | Short | None,
         parts: list[Bytes | FileSlice] | None = None,
         *,
         count: int = 1,

@@ -24,7 +24,7 @@ from tailrace.wire.apis.stored_records import OffsetCommitKey, OffsetCommitValue
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 _Partition = OffsetCommitResponse.OffsetCommitResponsePartition
 
-_FIRST_VERSION_WITH_TOPIC_IDS = 10
+FIRST_VERSION_WITH_TOPIC_IDS = 10
 # From here on a group that does not exist is told as such.
 _FIRST_VERSION_WITH_EPOCHS = 9
 
@@ -36,17 +36,22 @@ def commit_offsets(state: GroupState, call: Call, caller: Caller, request: Offse
     )
     if records:
         # As in Kafka, a commit of which nothing can be stored is answered without a look at the group.
-        group = _find_group(state, caller, request)
-        check_partition = group.check_offset_commit(
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-            generation=request.generation_id_or_member_epoch,
-            is_transactional=False,
-            api_version=caller.api_version,
-        )
+        group, check_partition = check_group(state, caller, request)
         check_partitions(check_partition, records)
         group.note_commit(request.member_id, call, state.deadlines)
     return Result(records, ((caller, response),), on_refused=unchanged)
+
+
+def check_group(state: GroupState, caller: Caller, request: OffsetCommitRequest) -> tuple[Group, PartitionCheck | None]:
+    """The group, if this member may commit, and what has to be asked for each partition. Raises KafkaError."""
+    group = _find_group(state, caller, request)
+    return group, group.check_offset_commit(
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        generation=request.generation_id_or_member_epoch,
+        is_transactional=False,
+        api_version=caller.api_version,
+    )
 
 
 def check_partitions(check: PartitionCheck | None, records: Sequence[StoredRecord]) -> None:
@@ -80,7 +85,7 @@ def _commit_topic(
     answer = _Topic(name=topic.name, topic_id=topic.topic_id)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     name: str | None = topic.name
-    if caller.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+    if caller.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
         name = call.image.topic_names.get(Uuid(topic.topic_id))
         unknown = ErrorCode.UNKNOWN_TOPIC_ID
     known = call.image.topics.get(name) if name is not None else None

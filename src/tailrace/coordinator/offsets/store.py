@@ -23,6 +23,8 @@ from tailrace.wire.record_envelopes import UnknownRecordTypeError, encode_coordi
 T = TypeVar("T")
 
 NO_PRODUCER = -1
+# Of what is written now; only version 1 has a time of expiry.
+OFFSET_VALUE_VERSION = 4
 # Offsets that are forgotten in one step.
 _FREED_PER_STEP = 1_000
 _Topics = dict[str, dict[int, bytes]]
@@ -240,8 +242,8 @@ def offset_record(group_id: str, topic: str, partition: int, value: OffsetCommit
 
 
 def _version(value: OffsetCommitValue) -> int:
-    """As Kafka chooses it: only version 1 has a time of expiry."""
-    return 1 if value.expire_timestamp >= 0 else 4
+    """As Kafka chooses it."""
+    return 1 if value.expire_timestamp >= 0 else OFFSET_VALUE_VERSION
 
 
 def _remove_from(topics: dict[str, dict[int, T]], topic: str, partition: int) -> bool:

@@ -12,6 +12,7 @@ from tailrace.wire.apis.data import FetchRequest, MetadataRequest
 from tailrace.wire.apis.groups import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
 from tailrace.wire.apis.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from tests.unit.broker.access.secured_world import allow, deny, secured
+from tests.unit.broker.test_commits_again import commit
 from tests.unit.broker.world import batch, create_topic, fetch, fetched, produce, produced, running
 
 REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -178,3 +179,37 @@ async def test_an_expression_does_not_stand_for_hidden_topics() -> None:
                 break
         assert answer.error_code == ErrorCode.NONE
         assert [each.topic_id for each in answer.assignment.topic_partitions] == [shown]
+
+
+async def test_a_consumer_loses_its_short_way_with_its_right() -> None:
+    settings = {"offsets.topic.replication.factor": "1", "offsets.topic.num.partitions": "1"}
+    async with secured(settings) as world:
+        await create_topic(world.root, "t")
+        rights = [allow(Operation.READ, Kind.GROUP, "g"), allow(Operation.READ, Kind.TOPIC, "t")]
+        await world.add(*rights)
+        alice = await world.connect_as("alice")
+        await alice.request(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+
+        async def committed() -> int:
+            answer = await alice.request(commit({"t": b""}, {("t", 0): (1, 0)}), 9)
+            return int(answer.topics[0].partitions[0].error_code)
+
+        while await committed() in (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            assert await committed() == ErrorCode.NONE
+        (commits,) = [each._express._commits for each in world._connections() if each.principal.name == "alice"]
+        assert len(commits._forms) == 1
+        await world.add(deny(Operation.READ, Kind.TOPIC, "t"))
+        for _ in range(3):
+            assert await committed() == REFUSED
+        assert not commits._forms
+        await world.clear()
+        await world.add(rights[1])
+        for _ in range(3):
+            assert await committed() == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        assert not commits._forms
+        await world.add(rights[0])
+        for _ in range(3):
+            assert await committed() == ErrorCode.NONE
+        assert len(commits._forms) == 1

@@ -1,0 +1,1 @@
+"""The short way of OffsetCommit: see `taking`."""
