@@ -94,8 +94,7 @@ class App:
         self.name = name
         self._options: dict[str, Value] = {**(options or {}), **{_dotted(key): each for key, each in named.items()}}
         # What is wrong is told here, not at the start.
-        if ParsedOptions(self._options, {}).config.engine != "tailrace":
-            raise SettingError("handlers run on our own client alone, so far: leave the option engine out")
+        self._engine = ParsedOptions(self._options, {}).config.engine
         self._ports: Ports = real_ports()
         self._clock = clock or self._ports.clock
         self._declared: list[_Declared] = []
@@ -131,6 +130,8 @@ class App:
         `share` the group is a share group (KIP-932): each message goes to any member, and is answered for by itself.
         Further limits are those of `Limits`."""
         if share:
+            if self._engine != "tailrace":
+                raise SettingError("share=True runs on our own client alone: leave the option engine out")
             _check_shared(order, retries or Retries(), deduplicate)
         return self._declare(
             _Declared(
