@@ -1,15 +1,21 @@
-"""What a handler costs: CPU of the client process for a record, beside a consumer that does nothing with it.
+"""What a handler costs: CPU of the client process for a record, beside a consumer that does nothing with it, and how
+many a second it gets.
 
-    python -m bench.handlers [RECORDS]
+    python -m bench.handlers [RECORDS [ROUNDS]]
 
-100 bytes, three partitions, one broker as a process of its own. CPU and not the rate, so that other load matters less.
+100 bytes, three partitions, one broker as a process of its own. All kinds take turns in each round, and the median
+is told. Other load matters less to CPU than to the rate.
 """
 
 import asyncio
 import logging
 import resource
 import sys
+import time
 from collections.abc import Awaitable, Callable
+from statistics import median
+
+import confluent_kafka
 
 from tailrace.kit import Admin, Consumer, Message, Producer
 from tailrace.kit.app import App, Retries
@@ -18,10 +24,12 @@ from tailrace.testing import Broker
 SOURCE, TARGET = "source", "target"
 VALUE = b"x" * 100
 AT_ONCE = 10_000
+BATCH = 2000
+LIBRDKAFKA = {"engine": "librdkafka"}
 FAILING_EVERY = 100
 
 
-async def main(count: int) -> None:
+async def main(count: int, rounds: int) -> None:
     logging.getLogger("tailrace.app").setLevel(logging.ERROR)
     with Broker() as broker:
         options = {"bootstrap.servers": broker.bootstrap}
@@ -32,42 +40,95 @@ async def main(count: int) -> None:
                 await producer.produce_many(SOURCE, [VALUE] * AT_ONCE)
         works: dict[str, Callable[[], Awaitable[None]]] = {
             "polls alone, committed records": lambda: consume(options, count),
-            "an async handler": lambda: handle(options, count, "plain", failing_every=0),
-            "one record of 100 goes to a retry topic": lambda: handle(
-                options, count, "retries", failing_every=FAILING_EVERY
-            ),
-            "each record makes one, exactly once": lambda: handle(options, count, "process", failing_every=0),
+            "an async handler": lambda: handle(options, count),
+            "one record of 100 goes to a retry topic": lambda: handle(options, count, failing_every=FAILING_EVERY),
+            "each record makes one, exactly once": lambda: process(options, count),
+            f"lists of {BATCH}": lambda: handle_lists(options, count),
+            "librdkafka: an async handler": lambda: handle({**options, **LIBRDKAFKA}, count),
+            f"librdkafka: lists of {BATCH}": lambda: handle_lists({**options, **LIBRDKAFKA}, count),
+            f"confluent-kafka alone: consume of {BATCH}": lambda: consume_raw(options, count),
         }
-        for name, work in works.items():
-            begun = _cpu_seconds()
-            await work()
-            print(f"{name:45s} {(_cpu_seconds() - begun) / count * 1e6:5.1f} us of CPU a record")
+        costs: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+        for _ in range(rounds):
+            for name, work in works.items():
+                begun, began = _cpu_seconds(), time.monotonic()
+                await work()
+                costs[name].append((_cpu_seconds() - begun, time.monotonic() - began))
+        for name, seconds in costs.items():
+            cpu, took = (median(column) for column in zip(*seconds, strict=True))
+            print(f"{name:45s} {cpu / count * 1e6:5.1f} us of CPU a record {count / took:9.0f}/s with joining")
+
+
+def group() -> str:
+    """A new one each time: it begins at the first record."""
+    return f"bench-{time.monotonic_ns()}"
+
+
+async def consume_raw(options: dict[str, str], count: int) -> None:
+    await asyncio.to_thread(_consume_raw, options, count)
+
+
+def _consume_raw(options: dict[str, str], count: int) -> None:
+    settings = {"group.protocol": "consumer", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    consumer = confluent_kafka.Consumer({**options, **settings, "group.id": group(), "enable.auto.commit": True})
+    consumer.subscribe([SOURCE])
+    size = 0
+    while count > 0:
+        for message in consumer.consume(BATCH, 0.2):
+            assert message.error() is None
+            size += len(message.value())
+            count -= 1
+    consumer.close()
+
+
+async def handle_lists(options: dict[str, str], count: int) -> None:
+    app, seen, size = App(group(), options), 0, 0
+
+    @app.consume(SOURCE, batch=BATCH, window_records=8 * BATCH)
+    async def handler(messages: list[Message]) -> None:
+        nonlocal seen, size
+        for message in messages:
+            size += len(message.raw_value or b"")
+        seen += len(messages)
+        if seen >= count:
+            app.stop()
+
+    await app.serve()
 
 
 async def consume(options: dict[str, str], count: int) -> None:
-    settings = {"group.id": "polls", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    settings = {"group.id": group(), "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
     async with Consumer({**options, **settings}, topics=[SOURCE]) as consumer:
         while count > 0:
             count -= len(await consumer.poll(1.0))
 
 
-async def handle(options: dict[str, str], count: int, kind: str, *, failing_every: int) -> None:
-    app = App(kind, options)
-    seen = 0
+async def handle(options: dict[str, str], count: int, *, failing_every: int = 0) -> None:
+    app, seen = App(group(), options), 0
 
-    async def handler(message: Message) -> bytes | None:
+    @app.consume(SOURCE, retries=Retries(on_the_spot=0, steps=("1d",)))
+    async def handler(_message: Message) -> None:
         nonlocal seen
         seen += 1
         if seen >= count:
             app.stop()
         if failing_every and seen % failing_every == 0:
             raise ValueError
+
+    await app.serve()
+
+
+async def process(options: dict[str, str], count: int) -> None:
+    app, seen = App(group(), options), 0
+
+    @app.process(SOURCE, TARGET, retries=Retries(on_the_spot=0, steps=()))
+    async def handler(message: Message) -> bytes | None:
+        nonlocal seen
+        seen += 1
+        if seen >= count:
+            app.stop()
         return message.raw_value
 
-    if kind == "process":
-        app.process(SOURCE, TARGET, retries=Retries(on_the_spot=0, steps=()))(handler)
-    else:
-        app.consume(SOURCE, retries=Retries(on_the_spot=0, steps=("1d",)))(handler)
     await app.serve()
 
 
@@ -77,4 +138,5 @@ def _cpu_seconds() -> float:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000))
+    given = [int(word) for word in sys.argv[1:]]
+    asyncio.run(main(*(given + [100_000, 1][len(given) :])))

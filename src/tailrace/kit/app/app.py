@@ -51,6 +51,8 @@ _RECORD_BYTES_MAX = 900 * 1024 * 1024
 # A transaction of a process that was killed holds up readers of its topics, and whoever has its partitions next.
 _TRANSACTION_TIMEOUT_MS = 15_000
 _COMMIT_PATIENCE_MS = 60_000
+# Of `Limits`, those that have parameters of their own.
+_OTHERS = ("order", "batch")
 # The consumer group that reads the retry topics of a share group.
 RETRIES_GROUP = ".retries"
 
@@ -94,8 +96,7 @@ class App:
         self.name = name
         self._options: dict[str, Value] = {**(options or {}), **{_dotted(key): each for key, each in named.items()}}
         # What is wrong is told here, not at the start.
-        if ParsedOptions(self._options, {}).config.engine != "tailrace":
-            raise SettingError("handlers run on our own client alone, so far: leave the option engine out")
+        self._engine = ParsedOptions(self._options, {}).config.engine
         self._ports: Ports = real_ports()
         self._clock = clock or self._ports.clock
         self._declared: list[_Declared] = []
@@ -123,14 +124,21 @@ class App:
         deduplicate: Deduplicate | None = None,
         claims: Claims | None = None,
         share: bool = False,
+        batch: int | None = None,
         **limits: Unpack[LimitOptions],
     ) -> Callable[[H], H]:
         """The function below it gets every message of the topic. An async one runs on the loop, and fails if it takes
         longer than `timeout` ("30s"); another one runs in a thread. With `claims` a record that moves takes its object
         along. `order` is what is kept among messages: of a "key" (the default), of a "partition", or "none". With
         `share` the group is a share group (KIP-932): each message goes to any member, and is answered for by itself.
-        Further limits are those of `Limits`."""
+        With `batch` the function gets lists of so many messages at most, each of one partition. Further limits are
+        those of `Limits`."""
+        if batch is not None:
+            _check_batch(batch, order, is_shared=share, deduplicate=deduplicate)
+            order = order or "partition"
         if share:
+            if self._engine != "tailrace":
+                raise SettingError("share=True runs on our own client alone: leave the option engine out")
             _check_shared(order, retries or Retries(), deduplicate)
         return self._declare(
             _Declared(
@@ -139,7 +147,9 @@ class App:
                 keys or Bytes(),
                 values or Bytes(),
                 retries or Retries(),
-                _limits(concurrency, order or ("none" if share else "key"), limits, retries or Retries()),
+                _limits(concurrency, order or ("none" if share else "key"), limits, retries or Retries())._replace(
+                    batch=batch or 0
+                ),
                 None if timeout is None else parse_duration_ms(timeout),
                 deduplicate,
                 claims,
@@ -346,6 +356,7 @@ class App:
             claims=declared.claims,
             clock=self._clock,
             counts=counts,
+            takes_lists=declared.limits.batch > 0,
         )
 
     def _consumer(self, declared: _Declared, group: str, topics: Sequence[str], subscription: Subscription) -> Consumer:
@@ -425,6 +436,15 @@ def _check_shared(order: str | None, retries: Retries, deduplicate: Deduplicate 
         )
 
 
+def _check_batch(batch: int, order: str | None, *, is_shared: bool, deduplicate: Deduplicate | None) -> None:
+    if batch < 1:
+        raise SettingError("batch of a handler is 1 or more")
+    if order == "key":
+        raise SettingError('a batch has records of many keys: order is "partition" (the default) or "none"')
+    if is_shared or deduplicate is not None:
+        raise SettingError("batch goes neither with share=True nor with deduplicate: leave one of them out")
+
+
 def _limits(concurrency: int, order: str, limits: LimitOptions, retries: Retries) -> Limits:
     unknown = sorted(limits.keys() - set(Limits._fields))
     if unknown:
@@ -433,7 +453,9 @@ def _limits(concurrency: int, order: str, limits: LimitOptions, retries: Retries
         raise SettingError(f"order={order!r} is not known: it is {', '.join(map(str, Order))}")
     longest_ms = max((parse_duration_ms(step) for step in retries.steps), default=0)
     chosen = Limits(concurrency, Order(order), wait_max_ms=longest_ms)._replace(**limits)
-    wrong = [name for name, value in chosen._asdict().items() if name != "order" and value < (name != "wait_max_ms")]
+    wrong = [
+        name for name, value in chosen._asdict().items() if name not in _OTHERS and value < (name != "wait_max_ms")
+    ]
     if wrong:
         raise SettingError(f"{wrong[0]} of a handler is 1 or more")
     if retries.keep_order and chosen.order is Order.NONE:

@@ -45,6 +45,7 @@ class Handling:
         claims: Claims | None,
         clock: Clock,
         counts: Counts,
+        takes_lists: bool = False,
     ) -> None:
         self._group = group
         self._topic = topic
@@ -54,22 +55,43 @@ class Handling:
         self._claims = claims
         self._clock = clock
         self._counts = counts
+        # The handler gets batches, and a record that goes alone as a list of one.
+        self._takes_lists = takes_lists
         self.last_error: str | None = None
+
+    async def attempt_all(self, messages: list[Message]) -> bool:
+        """Of records that were never moved. False if it has failed: which of them are good is not known then, and no
+        attempt of theirs is counted."""
+        try:
+            await self._caller.call(messages)
+        except asyncio.CancelledError as error:
+            if _is_to_end():
+                raise
+            self._note_failed_batch(messages, error)
+            return False
+        except Exception as error:
+            self._note_failed_batch(messages, error)
+            return False
+        return True
+
+    def _note_failed_batch(self, messages: list[Message], error: BaseException) -> None:
+        first, last = messages[0], messages[-1]
+        self.last_error = f"{first.topic}-{first.partition} at offsets {first.offset} to {last.offset}: {error!r}"
+        _log.info("a batch is handled record by record: %s", self.last_error)
 
     async def attempt(self, held: Held) -> Sequence[Outgoing] | Again:
         held.tries += 1
         message = _as_at_first(held.message, held.trail)
         try:
-            result = await self._caller.call(message)
+            result = await self._caller.call([message] if self._takes_lists else message)
             if self._outputs is None:
                 return ()
             await self._outputs.prepare()
             return self._outputs.of(message, result)
         except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _is_to_end():
                 raise
-            found = self._judge(held, error)  # Something that the handler waited for was cancelled: its own failure.
+            found = self._judge(held, error)
         except Exception as error:
             found = self._judge(held, error)
         return await self._with_objects(found)
@@ -126,6 +148,12 @@ class Handling:
             f"the handler of {self._topic} in group {self._group} has failed for the last time with {self.last_error}. "
             "It has no dead letters: mend the handler, or let it have some by Retries(dead_letters=True)"
         ) from error
+
+
+def _is_to_end() -> bool:
+    """This task is to end. Else something that the handler waited for was cancelled: its own failure."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _as_at_first(message: Message, trail: Trail) -> Message:

@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import NamedTuple, TypedDict
 
 from tailrace.kit.admin import Admin
@@ -26,12 +27,11 @@ from tailrace.kit.app.committing import Committer
 from tailrace.kit.app.handling import Handling
 from tailrace.kit.app.seen import Seen, SeenTopic
 from tailrace.kit.app.status import Counts, Running, Status
-from tailrace.kit.app.window import Finished, Order, Window
-from tailrace.kit.app.work import Held, Outgoing, Place, Work
+from tailrace.kit.app.window import Finished, Order, Part, Window
+from tailrace.kit.app.work import Batch, Held, Item, Outgoing, Place, Work, batches_of, bytes_of, hold, size_of
 from tailrace.kit.consumer import Consumer
 from tailrace.kit.messages import Message
 from tailrace.kit.messages import TopicPartition as PublicPartition
-from tailrace.kit.retries.headers import Origin, read_trail
 from tailrace.kit.retries.plan import Again
 from tailrace.model.errors import KafkaError
 from tailrace.model.ids import PartitionIndex, TopicPartition
@@ -43,8 +43,6 @@ _log = logging.getLogger("tailrace.app")
 _TURN_MS = 5
 _POLL_S = 0.2
 _POLL_RECORDS = 500
-# What the objects of a record take beside its bytes.
-_RECORD_MEMORY_BYTES = 512
 
 
 class Limits(NamedTuple):
@@ -62,6 +60,8 @@ class Limits(NamedTuple):
     slow_ms: int = 60_000
     # The longest that a record of a retry topic may ask to wait.
     wait_max_ms: int = 600_000
+    # How many records a handler gets together, at most; 0: each by itself.
+    batch: int = 0
 
 
 class LimitOptions(TypedDict, total=False):
@@ -128,7 +128,7 @@ class Subscription:
         """Until it is stopped or fails. What is finished is committed in both cases."""
         self._consumer, self._committer = consumer, committer
         commits = asyncio.create_task(self._commit_on_and_on())
-        records_max = min(_POLL_RECORDS, self._limits.window_records)
+        records_max = max(min(_POLL_RECORDS, self._limits.window_records), self._limits.batch)
         try:
             while not self._is_stopping.is_set() and self._failure is None:
                 self._take(await consumer.poll(_POLL_S, records_max))
@@ -160,8 +160,8 @@ class Subscription:
     async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         limits = self._limits
         for partition in partitions:
-            window: Window[Held, Outgoing] = Window(
-                limits.order, records_max=limits.window_records, bytes_max=limits.window_bytes
+            window: Window[Item, Outgoing] = Window(
+                limits.order, records_max=max(limits.window_records, 2 * limits.batch), bytes_max=limits.window_bytes
             )
             work = Work(partition, window)
             if self._seen_topic is not None and partition.topic == self._topic:
@@ -195,15 +195,15 @@ class Subscription:
 
     def _take(self, messages: Iterable[Message]) -> None:
         touched: set[Work] = set()
-        for message in messages:
-            work = self._works[TopicPartition(message.topic, PartitionIndex(message.partition))]
-            origin = Origin(message.topic, message.partition, message.offset, message.timestamp)
-            held = Held(message, read_trail(origin, message.headers))
-            size = _RECORD_MEMORY_BYTES + len(message.raw_key or b"") + len(message.raw_value or b"")
-            size += sum(len(name) + len(content or b"") for name, content in message.headers)
-            place = work.window.add(message.offset, held, key=message.raw_key, size_bytes=size)
-            if place is not None:
-                self._offer(work, place)
+        for _, found in groupby(messages, key=type):  # Each partition has a type of its own.
+            given = list(found)
+            work = self._works[TopicPartition(given[0].topic, PartitionIndex(given[0].partition))]
+            if self._limits.batch and given[0].topic == self._topic:
+                for batch in batches_of(given, self._limits.batch):
+                    self._take_batch(work, batch)
+            else:
+                for message in given:
+                    self._take_one(work, message)
             touched.add(work)
         full = [work for work in touched if work.window.is_full and not work.is_paused]
         for work in full:
@@ -212,9 +212,30 @@ class Subscription:
             self._consumer.pause([work.partition for work in full])
         self._employ()
 
+    def _take_one(self, work: Work, message: Message) -> None:
+        place = work.window.add(message.offset, hold(message), key=message.raw_key, size_bytes=size_of(message))
+        if place is not None:
+            self._offer(work, place)
+
+    def _take_batch(self, work: Work, messages: list[Message]) -> None:
+        if len(messages) == 1 and messages[0].headers:  # It may have been moved.
+            self._take_one(work, messages[0])
+            return
+        place = work.window.add(
+            messages[0].offset,
+            Batch(messages),
+            key=None,
+            size_bytes=bytes_of(messages),
+            records=len(messages),
+            last_offset=messages[-1].offset,
+        )
+        if place is not None:
+            self._offer(work, place)
+
     def _offer(self, work: Work, place: Place) -> None:
         """It may run; a record of a retry topic once it is due."""
-        due_ms = place.item.trail.due_ms
+        item = place.item
+        due_ms = item.trail.due_ms if isinstance(item, Held) else 0
         wait_ms = min(due_ms - self._clock.wall_ms(), self._limits.wait_max_ms) if due_ms else 0
         if wait_ms > 0:
             self._offer_later(work, place, wait_ms)
@@ -262,8 +283,31 @@ class Subscription:
             assert task is not None, "a worker is a task"
             self._workers.discard(task)
 
+    async def _handle_batch(self, work: Work, place: Place, batch: Batch) -> None:
+        """If it fails, each of its records gets its own attempts: those that are good are done, and only the others go
+        the way of what fails."""
+        batch.begun_ms = self._clock.monotonic_ms()
+        work.note_start()
+        try:
+            is_done = await self._handling.attempt_all(batch.messages)
+        finally:
+            batch.begun_ms = None
+            work.note_end()
+        if work.is_gone:
+            return
+        if is_done:
+            self._finish(work, place, ())
+            return
+        parts: list[Part[Item]] = [Part(each.offset, hold(each), size_of(each)) for each in batch.messages]
+        for single in work.window.split(place, parts):
+            self._offer(work, single)
+        self._employ()
+
     async def _handle(self, work: Work, place: Place) -> None:
         held = place.item
+        if isinstance(held, Batch):
+            await self._handle_batch(work, place, held)
+            return
         if held.trail.group not in (None, self.group) or not self._is_new(work, held):
             self._counts.skipped += 1
             self._finish(work, place, ())
@@ -300,7 +344,7 @@ class Subscription:
         return seen.take(event_id, self._clock.wall_ms())
 
     def _finish(self, work: Work, place: Place, writes: Sequence[Outgoing]) -> None:
-        self._counts.handled += 1
+        self._counts.handled += place.records
         following = work.window.finish(place, writes)
         if following is not None:
             self._offer(work, following)

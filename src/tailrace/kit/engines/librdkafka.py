@@ -72,7 +72,7 @@ def producer_settings(options: ParsedOptions) -> dict[str, Any]:
         "compression.type": producing.compression.name.lower(),
         "linger.ms": config.linger_ms,
         "batch.size": config.batch_size,
-        "queue.buffering.max.kbytes": max(1, config.buffer_memory // 1024),
+        "queue.buffering.max.kbytes": 2**31 - 1,  # The engine keeps the bound.
         "queue.buffering.max.messages": 0,
         "message.max.bytes": max(1000, config.max_request_size + 1024),
         "delivery.timeout.ms": config.delivery_timeout_ms,

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any, TypeVar
 
 import confluent_kafka
@@ -56,6 +57,7 @@ class LibrdkafkaConsumer(ConsumerEngine):
         # What polls have given, as far as it was committed.
         self._committed: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
+        self._given_up_meanwhile: set[tuple[str, int]] = set()  # of the thread of polls
         self._is_closing = False
 
     async def start(self) -> None:
@@ -179,6 +181,8 @@ class LibrdkafkaConsumer(ConsumerEngine):
         return await self._ask("the offsets are not told", self._offsets_at, list(partitions), timestamp)
 
     def group_metadata(self) -> Any:
+        if not self._handle.memberid():
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has not taken this member yet, or not any more")
         return self._handle.consumer_group_metadata()
 
     async def close(self, *, leave: bool) -> None:
@@ -207,23 +211,49 @@ class LibrdkafkaConsumer(ConsumerEngine):
         first = self._handle.poll(timeout_s)
         if first is None:
             return {}
-        found: Polled = {}
+        self._given_up_meanwhile.clear()
         # What has arrived already, and no more: it would wait for the whole number.
-        for message in [first, *(self._handle.consume(max_records - 1, 0) if max_records > 1 else ())]:
-            error = message.error()
-            if error is None:
-                where = TopicPartition(message.topic(), PartitionIndex(message.partition()))
-                headers = tuple(message.headers() or ())
-                fields = message.offset(), message.timestamp()[1], message.key(), message.value(), headers
-                record = tuple.__new__(self._message_types(where), fields)
-                found.setdefault(where, []).append(record)
-            elif error.fatal() or error.code() not in _PASSING:
-                raise translate(error, "the topics cannot be read")
+        polled = [first, *(self._handle.consume(max_records - 1, 0) if max_records > 1 else ())]
+        if self._given_up_meanwhile:  # In between. If one came back at once, these come again, and nothing newer yet.
+            gone = self._given_up_meanwhile
+            polled = [each for each in polled if (each.topic(), each.partition()) not in gone]
+        errors = [message.error() for message in polled]
+        if any(errors):
+            for error in filter(None, errors):
+                if error.fatal() or error.code() not in _PASSING:
+                    raise translate(error, "the topics cannot be read")
+            polled = [message for message, error in zip(polled, errors, strict=True) if error is None]
+        topics = [message.topic() for message in polled]
+        partitions = [message.partition() for message in polled]
+        records = self._records(polled)
+        places = set(zip(topics, partitions, strict=True))
+        found: Polled = {}
+        for topic, index in places:
+            where = TopicPartition(topic, PartitionIndex(index))
+            chosen = records
+            if len(places) > 1:
+                each = zip(records, topics, partitions, strict=True)
+                chosen = [record for record, its_topic, its_index in each if its_index == index and its_topic == topic]
+            # As `tuple.__new__` for each of them, by a loop that is not Python's.
+            found[where] = list(map(tuple.__new__, repeat(self._message_types(where)), chosen))
         return found
+
+    @staticmethod
+    def _records(polled: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """By columns: it costs half of going through them record by record."""
+        offsets = [message.offset() for message in polled]
+        times = [message.timestamp()[1] for message in polled]
+        keys = [message.key() for message in polled]
+        values = [message.value() for message in polled]
+        headers = [message.headers() or () for message in polled]
+        if any(headers):
+            headers = [tuple(each) for each in headers]
+        return list(zip(offsets, times, keys, values, headers, strict=True))
 
     def _give_up(self, partitions: list[TopicPartition], hook: OnPartitions, *, is_lost: bool = False) -> None:
         if self._is_closing:
             return
+        self._given_up_meanwhile.update(partitions)
         if not is_lost and self._options.config.enable_auto_commit:
             moved = {each: offset for each, offset in self._moved().items() if each in partitions}
             if moved:

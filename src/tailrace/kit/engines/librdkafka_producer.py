@@ -1,8 +1,14 @@
-"""Producing by librdkafka. A thread serves its delivery reports, and wakes the loop once for many of them."""
+"""Producing by librdkafka. A thread serves its delivery reports, and wakes the loop once for many of them.
+
+What was sent together is one call of librdkafka, and one answer to the loop: each record for itself would cross the
+border to Python several times. The bound of what is on its way is kept here: librdkafka would refuse some records of
+a call and take smaller ones behind them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from asyncio import Future
@@ -25,9 +31,11 @@ from tailrace.model.ids import PartitionIndex, TopicPartition
 T = TypeVar("T")
 
 _SERVE_S = 0.1
-# How long sending rests while the queue is full.
-_FULL_PAUSE_S = 0.005
-_YIELD_EVERY = 1000
+# Of one call, as records and as bytes.
+_CHUNK = 500
+_CHUNK_BYTES = 256 * 1024
+# What a record takes in memory beside its key and value.
+_RECORD_MEMORY_BYTES = 128
 # For how long the number of partitions of a topic is believed.
 _TOPIC_AGE_S = 60.0
 
@@ -39,7 +47,9 @@ class LibrdkafkaProducer(ProducerEngine):
         self._handle: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._topics: dict[str, tuple[float, int]] = {}
-        self._reports: list[tuple[Callable[[Any, Any], None], Any, Any]] = []
+        self._held_bytes = 0
+        self._room = asyncio.Event()
+        self._reports: list[Callable[[], None]] = []
         self._reporting = threading.Lock()
         self._is_woken = self._is_closed = False
         self._server: threading.Thread | None = None
@@ -80,24 +90,37 @@ class LibrdkafkaProducer(ProducerEngine):
 
     async def send_many(self, topic: str, records: Iterable[Sendable]) -> Future[int]:
         many = Many()
-        note = partial(_count, many)
-        count = 0
+        count, size = 0, 0
+        chunk: list[dict[str, Any]] = []
         try:
-            await self._check_partition(topic, None)
+            partitions = await self.partition_count(topic)
             for record in records:
-                if record[3] is not None:
-                    await self._check_partition(topic, record[3])
-                many.begin_batch()
-                try:
-                    await self._produce(topic, record, note)
-                except BaseException:
-                    many.end_batch(None)
-                    raise
+                value, key, headers, partition, timestamp = record
+                if partition is not None and not 0 <= partition < partitions:
+                    await self._check_partition(topic, partition)
                 count += 1
-                if count % _YIELD_EVERY == 0:
-                    await asyncio.sleep(0)
+                if headers or timestamp is not None:  # No call takes them together with others.
+                    full, chunk = chunk, []
+                    await self._produce_all(topic, full, size, many)
+                    size = 0
+                    await self._produce_of_many(topic, record, many)
+                    continue
+                message: dict[str, Any] = {"value": value}
+                if key is not None:
+                    message["key"] = key
+                if partition is not None:
+                    message["partition"] = partition
+                chunk.append(message)
+                size += (len(value) if value else 0) + (len(key) if key else 0)
+                if len(chunk) >= _CHUNK or size >= _CHUNK_BYTES:
+                    full, chunk = chunk, []
+                    await self._produce_all(topic, full, size, many)
+                    size = 0
         finally:
-            many.complete(count)
+            try:
+                await self._produce_all(topic, chunk, size, many)
+            finally:
+                many.complete(count)
         return many.sent
 
     async def flush(self, timeout_ms: float) -> int:
@@ -142,26 +165,84 @@ class LibrdkafkaProducer(ProducerEngine):
 
     async def _produce(self, topic: str, record: Sendable, note: Callable[[Any, Any], None]) -> None:
         value, key, headers, partition, timestamp = record
-        deadline = time.monotonic() + self._options.config.delivery_timeout_ms / 1000
-        while True:
-            try:
-                self._handle.produce(
-                    topic,
-                    value,
-                    key,
-                    -1 if partition is None else partition,
-                    on_delivery=partial(self._report, note),
-                    timestamp=timestamp or 0,
-                    headers=list(headers) if headers else None,
-                )
-                return
-            except BufferError:
-                if time.monotonic() > deadline:
-                    message = "there was no room for the record in all the time of delivery.timeout.ms"
-                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
-            except confluent_kafka.KafkaException as error:
-                raise translate_ending(error.args[0], f"a record is not sent to {topic}") from None
-            await asyncio.sleep(_FULL_PAUSE_S)
+        size = len(value or b"") + len(key or b"") + _RECORD_MEMORY_BYTES
+        await self._reserve(size)
+
+        def answered(error: Any, message: Any) -> None:
+            self._release(size)
+            note(error, message)
+
+        try:
+            self._handle.produce(
+                topic,
+                value,
+                key,
+                -1 if partition is None else partition,
+                on_delivery=lambda error, message: self._report(partial(answered, error, message)),
+                timestamp=timestamp or 0,
+                headers=list(headers) if headers else None,
+            )
+        except confluent_kafka.KafkaException as error:
+            self._release(size)
+            raise translate_ending(error.args[0], f"a record is not sent to {topic}") from None
+        except BaseException:
+            self._release(size)
+            raise
+
+    async def _produce_of_many(self, topic: str, record: Sendable, many: Many) -> None:
+        many.begin_batch()
+        try:
+            await self._produce(topic, record, partial(_count, many))
+        except BaseException:
+            many.end_batch(None)
+            raise
+
+    async def _produce_all(self, topic: str, messages: list[dict[str, Any]], value_bytes: int, many: Many) -> None:
+        if not messages:
+            return
+        size = value_bytes + _RECORD_MEMORY_BYTES * len(messages)
+        await self._reserve(size)
+        many.begin_batch()
+
+        def answered() -> None:
+            self._release(size)
+            failure = answers.failure
+            many.end_batch(None if failure is None else translate(failure, f"a record is not written to {topic}"))
+
+        answers = _Answers(len(messages), lambda: self._report(answered))
+        try:
+            taken = self._handle.produce_batch(topic, messages, on_delivery=answers.note)
+        except BaseException as error:
+            self._release(size)
+            many.end_batch(None)
+            if isinstance(error, confluent_kafka.KafkaException):
+                raise translate_ending(error.args[0], f"records are not sent to {topic}") from None
+            raise
+        if taken < len(messages):
+            for message in messages:
+                if "_error" in message:
+                    answers.note(message["_error"], None)
+        await asyncio.sleep(0)
+
+    async def _reserve(self, size: int) -> None:
+        if self._held_bytes and self._held_bytes + size > self._options.config.buffer_memory:
+            await self._wait_for_room(size)
+        self._held_bytes += size
+
+    async def _wait_for_room(self, size: int) -> None:
+        limit = self._options.config.buffer_memory
+        try:
+            async with asyncio.timeout(self._options.config.delivery_timeout_ms / 1000):
+                while self._held_bytes and self._held_bytes + size > limit:
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            message = "there was no room for the record in all the time of delivery.timeout.ms"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
+
+    def _release(self, size: int) -> None:
+        self._held_bytes -= size
+        self._room.set()
 
     async def _check_partition(self, topic: str, partition: int | None) -> None:
         count = await self.partition_count(topic)
@@ -201,10 +282,10 @@ class LibrdkafkaProducer(ProducerEngine):
             self._handle.poll(_SERVE_S)
         self._handle.poll(0)
 
-    def _report(self, note: Callable[[Any, Any], None], error: Any, message: Any) -> None:
+    def _report(self, tell: Callable[[], None]) -> None:
         """On whichever thread serves them."""
         with self._reporting:
-            self._reports.append((note, error, message))
+            self._reports.append(tell)
             if self._is_woken:
                 return
             self._is_woken = True
@@ -218,8 +299,8 @@ class LibrdkafkaProducer(ProducerEngine):
         with self._reporting:
             reports, self._reports = self._reports, []
             self._is_woken = False
-        for note, error, message in reports:
-            note(error, message)
+        for tell in reports:
+            tell()
 
     async def _ask(self, doing: str, call: Callable[..., T], *arguments: Any) -> T:
         try:
@@ -238,6 +319,22 @@ class LibrdkafkaProducer(ProducerEngine):
                 ErrorCode.INVALID_TXN_STATE, "this producer has no transactions: give it a transactional.id"
             )
         return self._handle
+
+
+class _Answers:
+    """To what was sent together. Several threads note them: to draw a number is one step for all of them."""
+
+    def __init__(self, expected: int, tell: Callable[[], None]) -> None:
+        self._expected = expected
+        self._tell = tell
+        self._numbers = itertools.count(1)
+        self.failure: Any = None  # the first one
+
+    def note(self, error: Any, _message: Any) -> None:
+        if error is not None and self.failure is None:
+            self.failure = error
+        if next(self._numbers) == self._expected:
+            self._tell()
 
 
 def _settle(sent: Future[Delivered], error: Any, message: Any) -> None:

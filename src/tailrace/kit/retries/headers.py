@@ -79,6 +79,10 @@ def read_trail(origin: Origin, headers: Headers) -> Trail:
     return Trail(origin, group, *numbers)
 
 
+def is_moved(headers: Headers) -> bool:
+    return any(name.startswith(_OURS) for name, _ in headers)
+
+
 def moved_headers(headers: Headers, trail: Trail, failure: Failure) -> list[tuple[str, bytes | None]]:
     """Of the record on its way to a retry topic."""
     said = [

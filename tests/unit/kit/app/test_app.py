@@ -11,9 +11,15 @@ import pytest
 
 from tailrace.kit import Message, Text
 from tailrace.kit.app import App, Deduplicate, Retries, SettingError, TopicMissingError
+from tailrace.testing import Broker
 from tests.unit.kit.app.conftest import World, until
 
 NONE = Retries(on_the_spot=0, steps=())
+
+
+@pytest.fixture
+def world(each_world: World) -> World:
+    return each_world
 
 
 async def test_an_async_and_a_plain_handler_get_everything_once(world: World):
@@ -221,9 +227,10 @@ async def test_without_its_topic_it_does_not_start(world: World):
         await app.serve()
 
 
-async def test_what_is_declared_wrongly_is_refused(world: World):
+async def test_what_is_declared_wrongly_is_refused(broker: Broker):
+    world = World(broker.bootstrap)
     with pytest.raises(SettingError, match="leave the option engine out"):
-        world.app(engine="librdkafka")
+        App("shared", world.options, engine="librdkafka").consume(world.topic, share=True)
     app = world.app()
     with pytest.raises(SettingError, match="no handlers"):
         await app.serve()
