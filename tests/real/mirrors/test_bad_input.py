@@ -299,6 +299,32 @@ def test_rights_that_are_taken_away_and_given_back(here: Broker, tmp_path: Path,
 
 
 @pytest.mark.long
+def test_a_source_whose_clock_is_wrong(here: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Its records come from days to come, which this cluster takes from no client, and are here as they are there."""
+    settings = {"log.message.timestamp.after.max.ms": 1 << 60}
+    with Broker(settings, data=tmp_path / "source") as source:
+        producer = Producer(plain(source))
+        now_ms = int(time.time() * 1000)
+        for days in (3, -3, 0):
+            for number in range(5):
+                producer.produce("orders", b"%d" % number, partition=0, timestamp=now_ms + days * 86_400_000)
+            assert producer.flush(DEADLINE_S) == 0
+        run(here, "create", "dc1", "--source", source.bootstrap, *LINK)
+        watched = Watched(here, capsys)
+        assert watched.wait_end("orders", 15)["problem"] is None
+        wait(lambda: 0 <= watched.partitions()["orders", 0]["behind_ms"] < 5000, "it is not behind")
+        assert stored(Path(here.data)) == stored(tmp_path / "source")
+        run(here, "promote", "dc1", "--wait", "30")
+        write(plain(here), "orders", 5)
+        assert watched.partitions()["orders", 0]["high_watermark"] == 21, "with the barrier before it"
+
+
+def stored(folder: Path) -> bytes:
+    (found,) = folder.rglob("orders-0/*.log")
+    return found.read_bytes()
+
+
+@pytest.mark.long
 def test_a_password_that_is_changed_at_the_source(here: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """The link says so, and goes on with the new one once the file has it; no broker is started anew."""
     with Broker(secure=True) as source:
