@@ -76,7 +76,9 @@ def has(broker: Broker, topic: str, count: int) -> bool:
     return topic in topics and len(read(broker, topic)) == count
 
 
-def test_there_and_back_with_a_producer_that_never_stops(pair: tuple[Broker, Broker]):
+def test_there_and_back_with_a_producer_that_never_stops(
+    pair: tuple[Broker, Broker], capsys: pytest.CaptureFixture[str]
+):
     east, west = pair
     make(east)
     write(east, "1", "2", "3")
@@ -85,6 +87,8 @@ def test_there_and_back_with_a_producer_that_never_stops(pair: tuple[Broker, Bro
     mirror(west, "promote", "east", "--wait", "30")
     with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
         write(east, "too late")
+    mirror(east, "list")
+    assert "orders was handed over to the cluster " in capsys.readouterr().err
     write(west, "4")
     mirror(west, "reverse", "east")
     until(lambda: read(east) == read(west), "the old source follows")
