@@ -1,12 +1,13 @@
 """ACLs as an administrator sees them: created, found and deleted on any Kafka.
 
 Each call raises KafkaError with the broker's own message if the broker refuses. Kinds, operations and permissions that
-are newer than this client are left out of what is found.
+are newer than this client are left out of what is found. The functions below write the requests and read the answers
+for whoever has another way to a cluster than a client's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -53,22 +54,9 @@ class AclAdmin:
 
     async def create(self, acls: Sequence[Acl]) -> None:
         """Those that are there already stay as they are."""
-        creations = [
-            CreateAclsRequest.AclCreation(
-                resource_type=acl.kind,
-                resource_name=acl.name,
-                resource_pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in acls
-        ]
         connection = await self.cluster.any_connection()
-        response = await connection.call(CreateAclsRequest(creations=creations), CreateAclsResponse)
-        for acl, result in zip(acls, response.results, strict=True):
-            _check(result.error_code, result.error_message, f"{acl} is not created")
+        response = await connection.call(creation_of(acls), CreateAclsResponse)
+        check_created(acls, response)
 
     async def find(self, wanted: AclFilter) -> list[Acl]:
         connection = await self.cluster.any_connection()
@@ -84,15 +72,43 @@ class AclAdmin:
     async def delete(self, wanted: AclFilter) -> list[Acl]:
         """Gives those that are deleted."""
         connection = await self.cluster.any_connection()
-        request = DeleteAclsRequest(filters=[DeleteAclsRequest.DeleteAclsFilter(**wanted.fields())])
-        response = await connection.call(request, DeleteAclsResponse)
-        deleted: list[Acl] = []
-        for result in response.filter_results:
-            _check(result.error_code, result.error_message, "nothing is deleted")
-            for each in result.matching_acls:
-                _check(each.error_code, each.error_message, f"an ACL of {each.principal} is not deleted")
-                deleted += _read(each.resource_type, each.resource_name, each.pattern_type, each)
-        return sorted(deleted)
+        return read_deleted(await connection.call(deletion_of([wanted]), DeleteAclsResponse))
+
+
+def creation_of(acls: Iterable[Acl]) -> CreateAclsRequest:
+    return CreateAclsRequest(
+        creations=[
+            CreateAclsRequest.AclCreation(
+                resource_type=acl.kind,
+                resource_name=acl.name,
+                resource_pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in acls
+        ]
+    )
+
+
+def check_created(acls: Sequence[Acl], response: CreateAclsResponse) -> None:
+    for acl, result in zip(acls, response.results, strict=True):
+        _check(result.error_code, result.error_message, f"{acl} is not created")
+
+
+def deletion_of(wanted: Iterable[AclFilter]) -> DeleteAclsRequest:
+    return DeleteAclsRequest(filters=[DeleteAclsRequest.DeleteAclsFilter(**each.fields()) for each in wanted])
+
+
+def read_deleted(response: DeleteAclsResponse) -> list[Acl]:
+    deleted: list[Acl] = []
+    for result in response.filter_results:
+        _check(result.error_code, result.error_message, "nothing is deleted")
+        for each in result.matching_acls:
+            _check(each.error_code, each.error_message, f"an ACL of {each.principal} is not deleted")
+            deleted += _read(each.resource_type, each.resource_name, each.pattern_type, each)
+    return sorted(deleted)
 
 
 def _read(kind: int, name: str, pattern_type: int, entry: Any) -> Iterator[Acl]:

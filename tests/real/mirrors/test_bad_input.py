@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
 from tailrace.cli import main
@@ -138,6 +142,27 @@ def test_a_topic_that_is_here_already_is_left_alone(here: Broker, source: Broker
     assert "Topic 'orders' exists here and is no mirror" in watched.wait_problem("topics.exclude")
     write(plain(here), "orders", 1)
     assert ("orders", 0) not in watched.partitions()
+    drop(plain(source), "orders")
+    wait(lambda: "orders" not in watched.problems(), "what is told of a topic goes with it")
+
+
+@pytest.mark.long
+def test_what_a_promote_waits_for_is_told_no_more_once_it_is_taken_back(
+    here: Broker, source: Broker, capsys: pytest.CaptureFixture[str]
+):
+    producer = Producer({**plain(source), "transactional.id": "open"})
+    producer.init_transactions(DEADLINE_S)
+    producer.begin_transaction()
+    producer.produce("orders", b"open", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    run(here, "create", "dc1", "--source", source.bootstrap, *LINK)
+    watched = Watched(here, capsys)
+    watched.wait_end("orders", 1)
+    run(here, "promote", "dc1")
+    watched.wait_problem("are open at the source")
+    run(here, "promote", "dc1", "--cancel")
+    wait(lambda: "promote of" not in watched.problems(), "nothing is promoted any more")
+    producer.abort_transaction(DEADLINE_S)
 
 
 @pytest.mark.long
@@ -221,34 +246,42 @@ def test_a_source_that_has_lost_what_it_confirmed_stops_its_mirror(
         source.close()
 
 
+def let_in(source: Broker) -> tuple[AdminClient, str]:
+    """A user with the rights that a link needs, and the file to log in with."""
+    admin = AdminClient(source.client_settings.confluent())
+    user = source.user("mirror")
+    rights = [READING, right(ResourceType.TOPIC, "*", AclOperation.DESCRIBE_CONFIGS)]
+    rights += [right(ResourceType.TOPIC, "*", AclOperation.DESCRIBE)]
+    rights += [right(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)]
+    rights += [right(ResourceType.GROUP, "*", AclOperation.DESCRIBE)]
+    for made in admin.create_acls(rights).values():
+        made.result(DEADLINE_S)
+    settings = {name: text for name, text in user.java().items() if name != "bootstrap.servers"}
+    return admin, "".join(f"{name}={text}\n" for name, text in settings.items())
+
+
+def right(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+    pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    return AclBinding(kind, name, pattern, "User:mirror", "*", operation, allow)
+
+
+READING = right(ResourceType.TOPIC, "*", AclOperation.READ)
+
+
 def test_rights_that_are_taken_away_and_given_back(here: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """By TLS and SCRAM, with a file on the broker; the metadata hold no secret."""
     with Broker(secure=True) as source:
+        admin, settings = let_in(source)
         admin_client = source.client_settings.confluent()
-        user = source.user("mirror")
-        admin = AdminClient(admin_client)
-
-        def acl(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
-            pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-            return AclBinding(kind, name, pattern, "User:mirror", "*", operation, allow)
-
-        reading = acl(ResourceType.TOPIC, "*", AclOperation.READ)
-        rights = [reading, acl(ResourceType.TOPIC, "*", AclOperation.DESCRIBE_CONFIGS)]
-        rights += [acl(ResourceType.TOPIC, "*", AclOperation.DESCRIBE)]
-        rights += [acl(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)]
-        rights += [acl(ResourceType.GROUP, "*", AclOperation.DESCRIBE)]
-        for made in admin.create_acls(rights).values():
-            made.result(DEADLINE_S)
         write(admin_client, "orders", 5)
         login = tmp_path / "credentials" / "dc1.properties"
-        settings = {name: text for name, text in user.java().items() if name != "bootstrap.servers"}
-        login.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+        login.write_text(settings)
         login.chmod(0o600)
         run(here, "create", "dc1", "--source", source.bootstrap, "--source-config", str(login), *LINK)
         watched = Watched(here, capsys)
         watched.wait_end("orders", 5)
         taken = AclBindingFilter(
-            reading.restype, "*", ResourcePatternType.LITERAL, "User:mirror", None, AclOperation.READ,
+            READING.restype, "*", ResourcePatternType.LITERAL, "User:mirror", None, AclOperation.READ,
             AclPermissionType.ALLOW,
         )  # fmt: skip
         for removed in admin.delete_acls([taken]).values():
@@ -256,12 +289,65 @@ def test_rights_that_are_taken_away_and_given_back(here: Broker, tmp_path: Path,
         write(admin_client, "orders", 7)
         watched.wait_problem("TOPIC_AUTHORIZATION_FAILED")
         assert watched.partitions()["orders", 0]["high_watermark"] == 5
-        for made in admin.create_acls([reading]).values():
+        for made in admin.create_acls([READING]).values():
             made.result(DEADLINE_S)
         assert watched.wait_end("orders", 12)["problem"] is None
-        assert user.login.password.encode() not in b"".join(
+        (password,) = re.findall(r'password="([^"]+)"', settings)
+        assert password.encode() not in b"".join(
             path.read_bytes() for path in Path(here.data).rglob("*") if path.is_file()
         )
+
+
+@pytest.mark.long
+def test_a_source_whose_clock_is_wrong(here: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Its records come from days to come, which this cluster takes from no client, and are here as they are there."""
+    settings = {"log.message.timestamp.after.max.ms": 1 << 60}
+    with Broker(settings, data=tmp_path / "source") as source:
+        producer = Producer(plain(source))
+        now_ms = int(time.time() * 1000)
+        for days in (3, -3, 0):
+            for number in range(5):
+                producer.produce("orders", b"%d" % number, partition=0, timestamp=now_ms + days * 86_400_000)
+            assert producer.flush(DEADLINE_S) == 0
+        run(here, "create", "dc1", "--source", source.bootstrap, *LINK)
+        watched = Watched(here, capsys)
+        assert watched.wait_end("orders", 15)["problem"] is None
+        wait(lambda: 0 <= watched.partitions()["orders", 0]["behind_ms"] < 5000, "it is not behind")
+        assert stored(Path(here.data)) == stored(tmp_path / "source")
+        run(here, "promote", "dc1", "--wait", "30")
+        write(plain(here), "orders", 5)
+        assert watched.partitions()["orders", 0]["high_watermark"] == 21, "with the barrier before it"
+
+
+def stored(folder: Path) -> bytes:
+    (found,) = folder.rglob("orders-0/*.log")
+    return found.read_bytes()
+
+
+@pytest.mark.long
+def test_a_password_that_is_changed_at_the_source(here: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The link says so, and goes on with the new one once the file has it; no broker is started anew."""
+    with Broker(secure=True) as source:
+        admin, settings = let_in(source)
+        admin_client = source.client_settings.confluent()
+        write(admin_client, "orders", 5)
+        login = tmp_path / "credentials" / "dc1.properties"
+        login.write_text(settings)
+        run(here, "create", "dc1", "--source", source.bootstrap, "--source-config", str(login), *LINK)
+        watched = Watched(here, capsys)
+        watched.wait_end("orders", 5)
+        (password,) = re.findall(r'password="([^"]+)"', settings)
+        mechanism = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        changes = [UserScramCredentialUpsertion("mirror", mechanism, b"another one")]
+        for changed in admin.alter_user_scram_credentials(changes).values():
+            changed.result(DEADLINE_S)
+        source.restart()
+        watched.wait_problem("source: ")
+        write(admin_client, "orders", 7)
+        assert watched.partitions()["orders", 0]["high_watermark"] == 5
+        login.write_text(settings.replace(password, "another one"))
+        assert watched.wait_end("orders", 12)["problem"] is None
+        wait(lambda: "problem: " not in watched.problems(), "no problem is left")
 
 
 def test_a_transaction_that_reaches_a_mirror_is_refused_and_aborted(

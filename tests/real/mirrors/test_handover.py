@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tailrace.cli import main
 from tailrace.testing import Broker
+from tailrace.wire.records import read_header
 
 DEADLINE_S = 60.0
 FAST = ("--set", "sync.interval.ms=200", "--set", "promote.quiet.ms=500")
@@ -75,7 +76,9 @@ def has(broker: Broker, topic: str, count: int) -> bool:
     return topic in topics and len(read(broker, topic)) == count
 
 
-def test_there_and_back_with_a_producer_that_never_stops(pair: tuple[Broker, Broker]):
+def test_there_and_back_with_a_producer_that_never_stops(
+    pair: tuple[Broker, Broker], capsys: pytest.CaptureFixture[str]
+):
     east, west = pair
     make(east)
     write(east, "1", "2", "3")
@@ -84,6 +87,8 @@ def test_there_and_back_with_a_producer_that_never_stops(pair: tuple[Broker, Bro
     mirror(west, "promote", "east", "--wait", "30")
     with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
         write(east, "too late")
+    mirror(east, "list")
+    assert "orders was handed over to the cluster " in capsys.readouterr().err
     write(west, "4")
     mirror(west, "reverse", "east")
     until(lambda: read(east) == read(west), "the old source follows")
@@ -138,3 +143,45 @@ def test_what_the_old_source_has_alone_is_saved_before_it_is_cut(pair: tuple[Bro
     assert [value for _offset, value in read(east, "orders.cut")] == [f"lost {number}" for number in range(500)]
     with pytest.raises(KafkaException):
         write(east, "it is a mirror")
+
+
+@pytest.mark.parametrize("kind", ["idempotent", "transactional"])
+def test_a_producer_that_has_the_id_of_one_of_the_sources(pair: tuple[Broker, Broker], tmp_path: Path, kind: str):
+    """Two clusters give out the same ids, and both producers count their batches from 0 on."""
+    east, west = pair
+    make(east)
+    produce(east, kind, "there", 5)
+    mirror(west, "create", "east", "--source", east.bootstrap, *FAST)
+    until(lambda: has(west, "orders", 5), "it is mirrored")
+    mirror(west, "promote", "east", "--wait", "30")
+    produce(west, kind, "here", 5)
+    assert [value for _offset, value in read(west)] == [f"{where} {n}" for where in ("there", "here") for n in range(5)]
+    theirs, ours = (batches(tmp_path / side) for side in ("east", "west"))
+    assert ours[: len(theirs)] == theirs
+    assert set(theirs) & set(ours[len(theirs) :]), "the same ids, epochs and numbers of batches"
+
+
+def produce(broker: Broker, kind: str, name: str, count: int) -> None:
+    """A batch each."""
+    is_transactional = kind == "transactional"
+    settings = {"transactional.id": "payer"} if is_transactional else {"enable.idempotence": True}
+    producer = Producer({"bootstrap.servers": broker.bootstrap, **settings})
+    if is_transactional:
+        producer.init_transactions(DEADLINE_S)
+        producer.begin_transaction()
+    for number in range(count):
+        producer.produce("orders", f"{name} {number}", partition=0)
+        assert producer.flush(DEADLINE_S) == 0
+    if is_transactional:
+        producer.commit_transaction(DEADLINE_S)
+
+
+def batches(folder: Path) -> list[tuple[int, int, int]]:
+    (found,) = folder.rglob("orders-0/*.log")
+    data, position, told = memoryview(found.read_bytes()), 0, []
+    while position < len(data):
+        header = read_header(data, position)
+        if not header.is_control:
+            told.append((header.producer_id, header.producer_epoch, header.base_sequence))
+        position += header.size_bytes
+    return told

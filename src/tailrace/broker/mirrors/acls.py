@@ -9,16 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tailrace.client.acls import AclAdmin, AclFilter
-from tailrace.client.connection import error_code
+from tailrace.client.acls import AclAdmin, AclFilter, check_created, creation_of, deletion_of, read_deleted
 from tailrace.model.acls import ANY_PRINCIPAL, WILDCARD, Acl, Kind, Operation, Permission
-from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.wire.apis.security import (
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
+from tailrace.model.errors import KafkaError
+from tailrace.wire.apis.security import CreateAclsResponse, DeleteAclsResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,45 +40,14 @@ class AclSync:
             wanted = frozenset(mirrored_acls(found, room.settings)[:_ACLS_MAX])
             here = frozenset(room.node.image.acls.values())
             if missing := sorted(wanted - here):
-                await self._create(missing)
+                check_created(missing, await room.node.forwarding.ask(creation_of(missing), CreateAclsResponse))
             if gone := sorted((self._before - wanted) & here):
-                await self._delete(gone)
+                exactly = deletion_of(AclFilter(*acl) for acl in gone)
+                read_deleted(await room.node.forwarding.ask(exactly, DeleteAclsResponse))
             self._before = wanted
             room.tell("acls", None)
         except KafkaError as error:
             room.tell("acls", f"ACLs are not in step: {error.message}")
-
-    async def _create(self, acls: list[Acl]) -> None:
-        creations = [
-            CreateAclsRequest.AclCreation(
-                resource_type=acl.kind,
-                resource_name=acl.name,
-                resource_pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in acls
-        ]
-        answer = await self._room.node.forwarding.ask(CreateAclsRequest(creations=creations), CreateAclsResponse)
-        _check([(each.error_code, each.error_message) for each in answer.results])
-
-    async def _delete(self, acls: list[Acl]) -> None:
-        filters = [
-            DeleteAclsRequest.DeleteAclsFilter(
-                resource_type_filter=acl.kind,
-                resource_name_filter=acl.name,
-                pattern_type_filter=acl.pattern_type,
-                principal_filter=acl.principal,
-                host_filter=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in acls
-        ]
-        answer = await self._room.node.forwarding.ask(DeleteAclsRequest(filters=filters), DeleteAclsResponse)
-        _check([(each.error_code, each.error_message) for each in answer.filter_results])
 
 
 def mirrored_acls(found: Iterable[Acl], settings: LinkSettings) -> list[Acl]:
@@ -98,10 +61,3 @@ def mirrored_acls(found: Iterable[Acl], settings: LinkSettings) -> list[Acl]:
         elif acl.kind is Kind.GROUP and settings.groups.takes(acl.name):
             wanted.append(acl)
     return sorted(wanted)
-
-
-def _check(results: list[tuple[int, str | None]]) -> None:
-    for number, message in results:
-        if number:
-            code: ErrorCode = error_code(number)
-            raise KafkaError(code, message or f"this cluster says {code.name}")

@@ -1,7 +1,7 @@
 """Who this broker is to the source of a link: the client settings in a file of the link's name, on this broker.
 
 `mirror.credentials.dir`/NAME.properties has what a Kafka client needs to log in: security.protocol, sasl.* and ssl.*.
-It is read when the link begins here, and again when the connection to the source is made anew. Without a file the
+It is read when the link begins here, and again whenever the source did not answer or let nobody in. Without a file the
 source is asked as by anybody, in plain text.
 """
 

@@ -108,7 +108,9 @@ class Handover:
     async def watch(self, promoted: Sequence[TopicImage], progress: Mapping[TopicPartition, Progress]) -> None:
         """What comes to the source of topics that were promoted from there."""
         room, now_ms = self._room, self._room.now_ms()
-        for name in self._watched_since_ms.keys() - {topic.name for topic in promoted}:
+        names = {topic.name for topic in promoted}
+        room.forget_others("source of ", names)
+        for name in self._watched_since_ms.keys() - names:
             del self._watched_since_ms[name]
         for topic in promoted:
             since_ms = self._watched_since_ms.setdefault(topic.name, now_ms)

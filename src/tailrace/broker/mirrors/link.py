@@ -76,8 +76,8 @@ class LinkWork(LinkRoom):
         failures = 0
         while True:
             try:
-                if not hasattr(self, "cluster"):
-                    self.cluster = await connect_to_source(self.node, self.link, self.settings)
+                if not hasattr(self, "cluster") or failures or self.is_turned_away:
+                    await self._connect()
                 await self._read_source()
                 self.tell("source", None)
                 failures = 0
@@ -96,6 +96,15 @@ class LinkWork(LinkRoom):
                     async with asyncio.timeout(max(0.0, self.settings.sync_interval_ms / 1000 - pause)):
                         await self._look.wait()
             self._look.clear()
+
+    async def _connect(self) -> None:
+        """Anew after a failure, for the login may be another one by now. Pullers go on with the brokers they know."""
+        self.is_turned_away = False
+        cluster = await connect_to_source(self.node, self.link, self.settings)
+        if hasattr(self, "cluster"):
+            cluster.brokers = self.cluster.brokers
+            self.cluster.close()
+        self.cluster = cluster
 
     async def _read_source(self) -> None:
         topics = await self.cluster.refresh(None)
@@ -116,13 +125,16 @@ class LinkWork(LinkRoom):
         for key, pulled in self.pulled.items():
             topic = self.topics.get(pulled.source.topic)
             if topic is None:
+                pulled.is_recognized = False
                 if self.topics:
                     pulled.problem = "the topic is not at the source, or this link may not see it"
                 continue
             if topic.id != pulled.source_topic_id != ZERO_UUID:
                 pulled.stop("the topic was deleted at the source and made again: it is another one")
             found = topic.partitions.get(pulled.source.partition)
-            if found is None or found.leader_id < 0:
+            if found is None:
+                pulled.problem = f"the source has {len(topic.partitions)} partitions of it: it was made again, perhaps"
+            elif found.leader_id < 0:
                 pulled.problem = "the partition has no leader at the source"
             elif found.leader_id in self.cluster.brokers:
                 shares.setdefault(found.leader_id, {})[key] = pulled

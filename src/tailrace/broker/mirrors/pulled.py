@@ -28,6 +28,7 @@ class Pulled:
         "failures",
         "is_agreeing",
         "is_begun",
+        "is_recognized",
         "is_stopped",
         "last_timestamp",
         "needed_epoch",
@@ -50,6 +51,7 @@ class Pulled:
         self.asked_offset = self.asked_epoch = -1
         # The source's leader epoch in which histories were compared, where a Fetch does not do it.
         self.verified_epoch = -1
+        self.is_recognized = False  # Where the source has no ids: its topic is the one that was mirrored before.
         self.needed_epoch = -1  # What comes next is of this epoch of the source: ours has to be as high.
         self.failures, self.rests_until_ms = 0, 0.0
         self.problem: str | None = None

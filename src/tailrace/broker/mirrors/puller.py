@@ -32,6 +32,7 @@ from tailrace.wire.apis.data import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from tailrace.wire.records import HEADER_SIZE, read_header
 
 if TYPE_CHECKING:
     from tailrace.broker.mirrors.room import LinkRoom
@@ -50,7 +51,7 @@ _FIRST_PAUSE_MS, _PAUSE_MAX_MS = 50.0, 5000.0
 # Bytes taken before the loop turns: about a millisecond.
 _BYTES_PER_TURN = 1 << 20
 _QUESTION_TIMEOUT_MS = 10_000
-_EPOCH_MAX = 0x7FFFFFFF
+_EPOCH_MAX, _NO_SESSION = 0x7FFFFFFF, -1
 
 _SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -130,6 +131,9 @@ class Puller:
         if version < _TELLS_DIVERGENCE:
             await self._verify(connection, ready)
             ready = {key: each for key, each in ready.items() if not each.is_stopped}
+        if version < _BY_ID:
+            await self._recognize(connection, ready)
+            ready = {key: each for key, each in ready.items() if each.is_recognized}
         if not ready:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_IDLE_SECONDS):
@@ -258,6 +262,8 @@ class Puller:
         pause_ms = min(_PAUSE_MAX_MS, _FIRST_PAUSE_MS * (1 << min(pulled.failures, 10)))
         pulled.rests_until_ms = self._room.now_ms() + pause_ms
         pulled.failures += 1
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            pulled.is_recognized = False
         if error.code in _MOVED:
             self._room.look_again()
 
@@ -379,3 +385,40 @@ class Puller:
                     await self._part(pulled, data.leader_epoch, data.end_offset)
                 else:
                     pulled.verified_epoch = source_epoch
+
+    async def _recognize(self, connection: Connection, ready: dict[Key, Pulled]) -> None:
+        """Older brokers give topics no ids: one that was made again would go on where the one before it ended. So the
+        last batch that is here is looked for at the source. Of a compacted topic it may be another one by now."""
+        for pulled in [each for each in ready.values() if not each.is_recognized]:
+            log = pulled.partition.log
+            is_kept = "compact" not in log.config.cleanup_policy and log.log_end_offset > log.log_start_offset
+            piece = log.read(log.log_end_offset - 1, 1, end_offset=log.log_end_offset) if is_kept else None
+            if piece is not None and piece.size:
+                here = bytes((await self._room.node.ports.background.run(piece.read))[:HEADER_SIZE])
+                try:
+                    there = await self._header_at(connection, pulled, read_header(memoryview(here), 0).base_offset)
+                except KafkaError as error:
+                    self._rest(pulled, error)
+                    continue
+                if there not in (None, here):
+                    pulled.stop(
+                        f"the source has another batch before offset {log.log_end_offset} than is here: the topic was "
+                        "deleted there and made again, perhaps. Fail this topic over to keep what is here, or delete "
+                        "it here to mirror it from the beginning"
+                    )
+                    continue
+            pulled.is_recognized = True
+
+    async def _header_at(self, connection: Connection, pulled: Pulled, offset: int) -> bytes | None:
+        """None if the source does not have that offset."""
+        name, index = pulled.source
+        asked = FetchRequest.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=HEADER_SIZE)
+        request = FetchRequest(
+            max_wait_ms=0, session_epoch=_NO_SESSION, topics=[FetchRequest.FetchTopic(topic=name, partitions=[asked])]
+        )
+        response = await connection.call(request, FetchResponse, version_max=_BY_ID - 1)
+        (data,) = [each for topic in response.responses for each in topic.partitions]
+        code = error_code(data.error_code)
+        if code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            raise KafkaError(code, f"the source says {code.name}")
+        return bytes(records_of(data)[:HEADER_SIZE]) or None

@@ -16,7 +16,7 @@ from tailrace.model.ids import NO_EPOCH, ZERO_UUID, NodeId, Uuid
 from tailrace.wire.apis.mirrors import FollowMirrorSourceRequest, FollowMirrorSourceResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from tailrace.broker.coordinators.coordination import Coordination
     from tailrace.broker.mirrors.pulled import Pulled
@@ -46,6 +46,7 @@ class LinkRoom:
         self.problems: dict[str, str] = {}
         self.topics: Mapping[str, TopicMetadata] = {}  # Of the source, as it was last told.
         self.cluster: Cluster  # The source, once it is known how to log in there.
+        self.is_turned_away = False  # By the source, with the login that it was asked with.
         self._look = asyncio.Event()
         self._room_bytes, self._room_ms = 0.0, self.now_ms()
         self._asking: set[asyncio.Task[None]] = set()
@@ -64,11 +65,20 @@ class LinkRoom:
             self.problems[what] = problem
             _log.warning("a link has a problem", link=self.link.name, about=what, cause=problem)
 
+    def forget_others(self, about: str, names: Collection[str]) -> None:
+        """What was told about topics that are not among these: it concerns them no more."""
+        for what in [each for each in self.problems if each.startswith(about) and each[len(about) :] not in names]:
+            del self.problems[what]
+
     async def open_connection(self, source_node: NodeId) -> Connection:
         address = self.cluster.brokers.get(source_node)
         if address is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {source_node} of the source is not there")
-        return await self.cluster.open(address)
+        try:
+            return await self.cluster.open(address)
+        except KafkaError as error:
+            self.is_turned_away |= not error.code.retriable
+            raise
 
     def source_epoch(self, pulled: Pulled) -> int:
         topic = self.topics.get(pulled.source.topic)

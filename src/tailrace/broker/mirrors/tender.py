@@ -83,6 +83,7 @@ class Tender:
     async def _follow(self, wanted: Mapping[str, TopicMetadata], told: Told) -> None:
         settings = await self._read_settings(wanted)
         mirrors = {topic.mirror.source_topic: topic for topic in self._mirrors() if topic.mirror is not None}
+        self._room.forget_others("topic ", wanted)
         news = []
         for name, topic in sorted(wanted.items()):
             found = self._found(topic, settings.get(name, []), told.origins.get(name, ()))
@@ -227,7 +228,9 @@ class Tender:
     ) -> None:
         """What groups have committed at the source is committed here before a topic is opened: later it is left."""
         promoting = [topic for topic in self._mirrors() if topic.mirror and topic.mirror.state is MirrorState.PROMOTING]
-        for name in self._quiet.keys() - {topic.name for topic in promoting}:
+        names = {topic.name for topic in promoting}
+        self._room.forget_others("promote of ", names)
+        for name in self._quiet.keys() - names:
             del self._quiet[name]
         ready: list[tuple[Found, CaughtUp]] = []
         closed = await self._handover.close([each for each in promoting if _source_of(each) in wanted])

@@ -11,7 +11,8 @@ from tailrace.client.mirrors.admin import DescribedLink, MirrorAdmin, MirroredTo
 
 
 async def list_links(cluster: Cluster, options: argparse.Namespace) -> int:
-    links = await MirrorAdmin(cluster).describe()
+    admin = MirrorAdmin(cluster)
+    links = await admin.describe()
     rows = []
     for name, link in sorted(links.items()):
         followed = [topic for topic in link.topics.values() if topic.state != "open"]
@@ -29,6 +30,8 @@ async def list_links(cluster: Cluster, options: argparse.Namespace) -> int:
         rows.append([_seconds(value) if key == "behind_ms" else value for key, value in facts.items()])
     if not options.json:
         print_rows(("link", "state", "source", "mirrors", "lag", "behind", "problems"), rows)
+    for name, cluster_id in sorted((await admin.closed()).items()):
+        note(f"{name} was handed over to the cluster {cluster_id}: it takes no records of clients here")
     return 0
 
 

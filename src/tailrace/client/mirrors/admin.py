@@ -42,7 +42,7 @@ async def can_mirror(connection: Connection) -> bool:
 class MirroredTopic(NamedTuple):
     name: str
     source_topic: str
-    state: str  # mirroring, promoting or open
+    state: str  # mirroring, promoting, cutting or open
     partition_count: int
     partitions: Mapping[int, MirrorPartition]  # Those whose leaders have answered.
 
