@@ -15,6 +15,7 @@ STORIES = {
     15: "a byte of the active segment changed, and nobody looked at it again",
     27: "a bit flipped, recovery cut the log there, and its broker led all the same",
     42: "a partition's folder was gone, and its broker was back first and led with nothing",
+    73008: "a disk was replaced while a topic was being made and all processes died: it waits for an election by hand",
 }
 SEEDS = range(1, 61)
 

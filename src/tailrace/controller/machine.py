@@ -35,6 +35,7 @@ from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from tailrace.controller.security.token_keys import TokenKeys
+    from tailrace.wire.apis.quorum import BrokerHeartbeatRequest
 
 
 class Controller:
@@ -135,6 +136,10 @@ class Controller:
     def note_refused(self, node_id: NodeId, since_ms: float) -> None:
         """A connection to a silent broker, tried at `since_ms`, was refused: its session ends earlier."""
         self._sessions.note_refused(node_id, since_ms)
+
+    def note_life(self, request: BrokerHeartbeatRequest) -> None:
+        """A heartbeat that comes while nothing may be decided."""
+        _import("brokers.heartbeats").note_life(self.image, self._sessions, request)
 
     def replay(self, offset: int, record: Message) -> None:
         self._replay.replay_record(offset, record)

@@ -119,7 +119,7 @@ class Scenario:
         self.progress = Progress(self.ledger.last_acked)
         self.clients = Clients(self.world, self.cluster, self.ledger)
         self.faults = Faults(self.world, self.cluster, self.replicas)
-        self.damage = Damage(self.cluster, self.replicas, self.faults, damage_random)
+        self.damage = Damage(self.cluster, self.replicas, self.clients, self.faults, damage_random)
         self.coordinators = CoordinatorChecks(self.cluster, self.replicas)
         topics = [name for name, _count, _configs in self.plan.topics]
         plans, coordinators = self.plan.groups, self.coordinators

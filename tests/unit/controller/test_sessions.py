@@ -46,6 +46,17 @@ def test_a_broker_that_is_not_heard_is_fenced(cluster: Cluster) -> None:
     assert fenced(cluster) == [], "it lives, and may come back"
 
 
+def test_a_heartbeat_that_cannot_be_answered_shows_that_its_broker_lives(cluster: Cluster) -> None:
+    """Of this incarnation: an earlier one is dead."""
+    epochs = {node_id: broker.epoch for node_id, broker in cluster.image.brokers.items()} | {2: 1}
+    for _ in range(SESSION_MS // 100 + 2):
+        for node_id in (1, 2):
+            cluster.controller.note_life(BrokerHeartbeatRequest(broker_id=node_id, broker_epoch=epochs[node_id]))
+        cluster.heartbeat(3)
+        cluster.pass_time(100)
+    assert fenced(cluster) == [2]
+
+
 @pytest.mark.parametrize("is_new_controller", [False, True])
 def test_a_broker_comes_back_once_it_knows_who_leads_now(cluster: Cluster, *, is_new_controller: bool) -> None:
     known = cluster.image.next_offset - 1

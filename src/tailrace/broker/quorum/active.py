@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tailrace.model.config import BrokerConfig
     from tailrace.model.ids import NodeId
     from tailrace.model.ports import Clock
+    from tailrace.wire.apis.quorum import BrokerHeartbeatRequest
     from tailrace.wire.schema import Message
 
 _log = events.logger("controller")
@@ -123,6 +124,9 @@ class ActiveController:
     def note_refused(self, node_id: NodeId, since_ms: float) -> None:
         self._controller.note_refused(node_id, since_ms)
         self._arm()
+
+    def note_life(self, request: BrokerHeartbeatRequest) -> None:
+        self._controller.note_life(request)
 
     def on_committed(self, high_watermark: int) -> None:
         image: MetadataImage | None = None

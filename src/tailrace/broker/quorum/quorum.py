@@ -203,6 +203,9 @@ class Quorum:
             raise storage_error(self._failure)
         active = self._active
         if active is None or not self.driver.may_act:
+            if active is not None and isinstance(request, BrokerHeartbeatRequest):
+                # Else brokers that are heard all the time would be fenced in the first moment in which it may act.
+                active.note_life(request)
             raise self._why_inactive()
         response = active.decide(request, asker)
         if isinstance(request, BrokerHeartbeatRequest) and not self.driver.may_grant:

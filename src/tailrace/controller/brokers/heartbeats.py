@@ -12,8 +12,9 @@ broker can send a client to it any more. Directories that fail are reported here
 from collections.abc import Collection, Sequence
 
 from tailrace.controller.brokers.registration import check_epoch
+from tailrace.controller.brokers.sessions import Sessions
 from tailrace.controller.effective import topic_config
-from tailrace.controller.image import NO_LEADER, BrokerImage
+from tailrace.controller.image import NO_LEADER, BrokerImage, MetadataImage
 from tailrace.controller.partitions.change import PartitionChanges
 from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode
@@ -45,6 +46,13 @@ def heartbeat(view: View, request: BrokerHeartbeatRequest) -> Result:
     if request.want_shut_down and not broker.in_controlled_shutdown and not records:
         records = _decide_controlled_shutdown(view, broker)
     return Result(records, BrokerHeartbeatResponse(is_caught_up=is_caught_up, is_fenced=False), is_divisible=True)
+
+
+def note_life(image: MetadataImage, sessions: Sessions, request: BrokerHeartbeatRequest) -> None:
+    """A heartbeat that cannot be answered now: its broker lives all the same."""
+    broker = image.brokers.get(NodeId(request.broker_id))
+    if broker is not None and check_epoch(broker, request.broker_epoch) is ErrorCode.NONE:
+        sessions.hear(broker.node_id, request.current_metadata_offset)
 
 
 def report_death(view: View, request: ReportDeathRequest) -> Result:

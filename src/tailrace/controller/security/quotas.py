@@ -7,7 +7,7 @@ that waits for one decides nothing meanwhile).
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 
 from tailrace.controller.security.limits import parse_address, quota_record
@@ -15,9 +15,13 @@ from tailrace.controller.view import Result, View
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.quotas import (
     CLIENT_KEYS,
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
     ENTITY_TYPES,
     IP,
     IP_KEYS,
+    PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     QuotaEntity,
     QuotaKey,
     Quotas,
@@ -34,6 +38,13 @@ from tailrace.wire.schema import Message
 
 # How much of a fraction a whole number may have: Kafka's own.
 _EPSILON = 1e-6
+# Kafka keeps an entity's values in a hash table, and its users have come to compare answers as they are. Changes that
+# come together go in in this order,
+_ORDER_OF_CHANGES = (REQUEST_PERCENTAGE, PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
+# and stand in these places of a table for up to three values, or for more. In one place the older is first.
+_FEW = 3
+_PLACES_OF_FEW = {CONSUMER_BYTE_RATE: 0, CONTROLLER_MUTATION_RATE: 2, PRODUCER_BYTE_RATE: 3, REQUEST_PERCENTAGE: 3}
+_PLACES_OF_MORE = {PRODUCER_BYTE_RATE: 3, CONSUMER_BYTE_RATE: 4, CONTROLLER_MUTATION_RATE: 6, REQUEST_PERCENTAGE: 7}
 _MATCH_EXACT, _MATCH_DEFAULT, _MATCH_ANY = 0, 1, 2
 
 
@@ -78,7 +89,8 @@ def _decide_records(
         if not op.remove:
             _check_value(keys, op.key, op.value)
         changes[op.key] = None if op.remove else op.value
-    return [quota_record(entity, key, value) for key, value in sorted(changes.items()) if current.get(key) != value]
+    ordered = sorted(changes, key=lambda key: _ORDER_OF_CHANGES.index(key) if key in _ORDER_OF_CHANGES else 0)
+    return [quota_record(entity, key, changes[key]) for key in ordered if current.get(key) != changes[key]]
 
 
 def _keys_of(entity: QuotaEntity) -> dict[str, QuotaKey]:
@@ -124,12 +136,17 @@ def describe_client_quotas(quotas: Quotas, request: DescribeClientQuotasRequest)
     entries = [
         response.EntryData(
             entity=[response.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-            values=[response.ValueData(key=key, value=value) for key, value in sorted(values.items())],
+            values=[response.ValueData(key=key, value=values[key]) for key in _in_kafkas_order(values)],
         )
         for entity, values in sorted(quotas.items(), key=_order)
         if fits(dict(entity))
     ]
     return response(entries=entries)
+
+
+def _in_kafkas_order(values: Mapping[str, float]) -> list[str]:
+    places = _PLACES_OF_FEW if len(values) <= _FEW else _PLACES_OF_MORE
+    return sorted(values, key=lambda key: places.get(key, 0))
 
 
 def _order(item: tuple[QuotaEntity, object]) -> tuple[tuple[str, str], ...]:

@@ -132,6 +132,8 @@ class FinalChecks:
         ]
 
     def _out_of_sync(self) -> list[str]:
+        """What may wait for a person gets one."""
+        self._damage.unmade.elect()
         image = self._replicas.image
         return [
             f"{topic.name}-{index}: leader {state.leader}, isr {state.isr} of {state.replicas}"

@@ -197,6 +197,10 @@ class ReplicaChecks:
                 committed_end=committed_end,
             )
 
+    def leaders_of(self, identity: tuple[Uuid, int]) -> frozenset[str]:
+        """The nodes that have led a partition, in whatever epoch."""
+        return frozenset(name for (*led, _epoch), name in self._leaders.items() if tuple(led) == identity)
+
     # ---- the in-sync replicas
 
     def check_members(self) -> None:

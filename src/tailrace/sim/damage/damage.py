@@ -11,6 +11,8 @@ What is promised of it, with three replicas, two of which have every acknowledge
     one disk damaged in any way, any processes killed before, during and after it       nothing is lost
     the same, and another disk damaged, replaced, or without power before it is whole   not promised: not done here
     one disk cut where it cannot see it, and the others away for long                   not promised: not done here
+    one disk replaced and all processes killed while a topic is made (`unmade`)         nothing is lost; it may have no
+                                                                                        leader until one is asked for
 
 A node that refuses to start, as it should where its identity or its metadata are damaged, is attended to: what was lost
 is put back, or it gets an empty disk. Holds no broker logic.
@@ -23,7 +25,9 @@ from collections.abc import Awaitable, Callable
 
 from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.sim.checks.replicas import ReplicaChecks
+from tailrace.sim.clients.workload import Clients
 from tailrace.sim.cluster import Node, SimCluster
+from tailrace.sim.damage.unmade import UnmadePartitions
 from tailrace.sim.damage.wounds import Wound, Wounds
 from tailrace.sim.faults import Faults
 from tailrace.sim.random import SimRandom
@@ -42,8 +46,11 @@ Shape = Callable[[], Awaitable[None]]
 
 
 class Damage:
-    def __init__(self, cluster: SimCluster, replicas: ReplicaChecks, faults: Faults, random: SimRandom) -> None:
+    def __init__(
+        self, cluster: SimCluster, replicas: ReplicaChecks, clients: Clients, faults: Faults, random: SimRandom
+    ) -> None:
         self.count = 0
+        self.unmade = UnmadePartitions(cluster, replicas, clients)
         self._cluster = cluster
         self._replicas = replicas
         self._faults = faults
@@ -200,6 +207,7 @@ class Damage:
         """It has refused to start. A new disk is always a remedy, as every other replica is whole."""
         if node.is_damaged:
             self._faults.wipes_left = 0
+            self.unmade.note_loss(node)
             self._cluster.wipe(node)
 
     def _note(self, text: str) -> None:
