@@ -95,7 +95,7 @@ async def test_large_requests_of_many_are_not_all_taken_in_one_round_even_if_eac
             peer.writer.write(frame)
             assert peer.writer.transport.get_write_buffer_size() == 0
         small.send(MetadataRequest(topics=[]), 9)
-        time.sleep(0.05)  # All of it is here when the loop looks next.
+        time.sleep(0.05)  # noqa: ASYNC251 - all of it is here when the loop looks next
         await small.receive()
         async with asyncio.timeout(5):
             while sum(map(sum, taken.values())) < 4 * len(frame):

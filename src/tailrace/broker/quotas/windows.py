@@ -13,7 +13,6 @@ from __future__ import annotations
 from math import floor
 from typing import NamedTuple
 
-
 # Told in an int32: 24 days. A quota of a byte a second and a batch of 3 MB would be more, and the answer could not be
 # written.
 THROTTLE_MAX_MS = 2**31 - 1

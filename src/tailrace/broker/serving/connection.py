@@ -146,9 +146,7 @@ class KafkaConnection:
             return
         inbox = self.inbox
         missing_bytes = inbox.missing_bytes if inbox.end else 0
-        # The rest of a request that is begun; and who sent much last time is likely to send as much.
-        expected_bytes = missing_bytes if inbox.arrival is not None else 0 if inbox.end else inbox.last_taken_bytes
-        if expected_bytes > START_BYTES and not self._protocol.turns.admits_piece(self):
+        if inbox.expected_bytes(missing_bytes) > START_BYTES and not self._protocol.turns.admits_piece(self):
             self._receives_in_turn = True
             self._wait_for_turn()
             return

@@ -57,6 +57,12 @@ class Inbox:
         size: int = _unpack_size(self.buffer, self.start)[0]
         return size + 4 - unread
 
+    def expected_bytes(self, missing_bytes: int) -> int:
+        """What may be received next: the rest of a request that is begun; and who has sent much is likely to again."""
+        if self.end:
+            return missing_bytes if self.arrival is not None else 0
+        return self.last_taken_bytes
+
     def room(self, missing_bytes: int, max_bytes: int) -> memoryview:
         """Where to receive next. Large requests are received up to their end and no further: of what follows a part
         would have to be moved to the front of the buffer, to make room for its rest. That costs more than another

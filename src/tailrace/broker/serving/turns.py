@@ -2,10 +2,10 @@
 
 One loop serves all. A client that pipelines thousands of requests, and need not even read the answers, is served for a
 turn, then waits in line with its like; so do those whose requests or answers are large, once a few pieces of them were
-received or sent in a round of the loop. In every other round one of the line has a turn of a millisecond, or as many as
-receive or send in that time, and all others are read and answered. So whoever has one small request at a time waits for
-about that long, however many stand in line. Turns come after what is readable: a request that arrives during one is
-taken before the next.
+received or sent in a round of the loop. In every other round one of the line has a turn of a millisecond, or those who
+receive or send have a third of one, and all others are read and answered. So whoever has one small request at a time
+waits for about that long, however many stand in line. Turns come after what is readable: a request that arrives during
+one is taken before the next.
 
 Clients have turns one after the other, and the connections of a client among themselves: many connections are not many
 turns. A client is who comes from one address as one principal: users behind a proxy are several, and so are the
