@@ -121,7 +121,7 @@ def need_java_for_spark() -> None:
     from tailrace.spark.session import JavaNotFoundError, prepare_environment
 
     try:
-        prepare_environment()
+        prepare_environment(is_local=True)
     except JavaNotFoundError as error:
         miss_part(str(error))
 

