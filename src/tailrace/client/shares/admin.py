@@ -56,7 +56,7 @@ async def share_offsets(coordinator: Coordinator) -> list[ShareOffset]:
     coordinator.check(
         found.error_code, f"the offsets of group {coordinator.group_id} are not told", found.error_message
     )
-    return sorted(
+    offsets = [
         ShareOffset(
             TopicPartition(topic.topic_name, PartitionIndex(each.partition_index)),
             each.start_offset if each.start_offset >= 0 else None,
@@ -65,7 +65,8 @@ async def share_offsets(coordinator: Coordinator) -> list[ShareOffset]:
         )
         for topic in found.topics
         for each in topic.partitions
-    )
+    ]
+    return sorted(offsets, key=lambda each: each.partition)
 
 
 def start_offsets_request(group_id: str, offsets: Mapping[TopicPartition, int]) -> AlterShareGroupOffsetsRequest:

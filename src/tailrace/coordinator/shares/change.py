@@ -7,7 +7,7 @@ within share.assignment.interval.ms those after the first one share an assignmen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from collections.abc import Set as AbstractSet
 
 from tailrace.controller.effective import group_config
@@ -133,6 +133,14 @@ class ShareGroupChange:
             )
         )
 
+    def forget_deleted(self) -> None:
+        """Of topics that are gone nobody keeps a state."""
+        names = self.call.image.topic_names
+        initializing, initialized = only(self.initializing, names), only(self.initialized, names)
+        deleting = {topic_id: name for topic_id, name in self.group.deleting.items() if topic_id in names}
+        if (initializing, initialized, deleting) != (self.initializing, self.initialized, self.group.deleting):
+            self.set_states(initializing=initializing, initialized=initialized, deleting=deleting)
+
     # ---- targets
 
     def assign(self, *, is_due: bool = False) -> bool:
@@ -235,8 +243,8 @@ def without(topics: ShareTopics, less: ShareTopics) -> ShareTopics:
     return {topic_id: topic for topic_id, topic in left.items() if topic.partitions}
 
 
-def only(topics: ShareTopics, topic_ids: Iterable[Uuid]) -> ShareTopics:
-    return {topic_id: topics[topic_id] for topic_id in topic_ids if topic_id in topics}
+def only(topics: ShareTopics, topic_ids: Container[Uuid]) -> ShareTopics:
+    return {topic_id: topic for topic_id, topic in topics.items() if topic_id in topic_ids}
 
 
 def target_of(group: ShareGroup, member: ShareMember, subscribed: AbstractSet[Uuid]) -> Partitions:

@@ -73,6 +73,8 @@ def _refresh(state: GroupState, call: Call, *, is_new: bool) -> Steps:
             if group.initializing:
                 state.deadlines.set((group.group_id, "share.states", ""), call.monotonic_ms)
         is_stale = bool(group.members) and metadata_hash(group.topic_counts, call.image) != group.metadata_hash
+        known = group.initializing.keys() | group.initialized.keys() | group.deleting.keys()
+        is_stale = is_stale or not known <= call.image.topic_names.keys()
         if is_stale or group.epoch > group.assignment_epoch:
             state.work["share.change", group.group_id] = lambda begun, each=group: _change(state, begun, each)  # type: ignore[misc]
     return Result()
@@ -80,9 +82,12 @@ def _refresh(state: GroupState, call: Call, *, is_new: bool) -> Steps:
 
 def _change(state: GroupState, call: Call, group: ShareGroup) -> Steps:
     yield
-    if state.groups.get(group.group_id) is not group or not group.members:
+    if state.groups.get(group.group_id) is not group:
         return Result()
     change = ShareGroupChange(state, call, group)
+    change.forget_deleted()
+    if not group.members:
+        return change.finish()
     if metadata_hash(group.topic_counts, call.image) != group.metadata_hash:
         change.bump(Cause.PARTITIONS_CHANGED, "topics that the group is subscribed to have changed")
     change.initialize_missing()

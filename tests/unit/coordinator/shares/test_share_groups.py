@@ -333,3 +333,25 @@ def test_offsets_of_a_topic_are_forgotten() -> None:
     assert scene.group.deleting == {T: "t"}
     scene.apply(on_deleted(scene.machine.state, scene.call(), "g", frozenset({T})))
     assert (scene.group.initialized, scene.group.deleting) == ({}, {})
+
+
+@pytest.mark.parametrize("has_members", [True, False])
+def test_topics_that_are_deleted_are_forgotten(has_members: bool) -> None:
+    scene = Scene()
+    scene.join("m", "t", "u")
+    scene.move(image(t=2, u=1))
+    if not has_members:
+        scene.beat("m", -1)
+    assert scene.group.initialized.keys() == {T, U}
+    scene.move(image(u=1))
+    assert scene.group.initialized == {U: ShareTopic("u", frozenset({0}))}
+
+
+def test_a_topic_that_is_deleted_while_its_offsets_are_is_forgotten() -> None:
+    scene = Scene()
+    scene.join("m")
+    scene.beat("m", -1)
+    _, result = begin_deletion(scene.machine.state, scene.call(), "g", frozenset({T}))
+    scene.apply(result)
+    scene.move(image(u=1))
+    assert scene.group.deleting == {}

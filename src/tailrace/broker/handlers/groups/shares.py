@@ -108,7 +108,11 @@ async def _describe_offsets(services: Services, context: RequestContext, asked: 
     _, group = find_share_shard(services.coordination, asked.group_id)
     image, initialized = services.image, group.initialized
     if asked.topics is None:
-        wanted = [(topic_id, topic.name, sorted(topic.partitions)) for topic_id, topic in initialized.items()]
+        wanted = [
+            (topic_id, topic.name, sorted(topic.partitions))
+            for topic_id, topic in initialized.items()
+            if topic_id in image.topic_names
+        ]
     else:
         wanted = [
             (image.topics[each.topic_name].id if each.topic_name in image.topics else ZERO_UUID, each.topic_name,

@@ -14,7 +14,7 @@ from tailrace.broker.mirrors.groups.shares import ShareStarts
 from tailrace.client.groups.admin import CLASSIC, CONSUMER, SHARE, GroupAdmin, ListedGroup
 from tailrace.controller.mirrors.links import mirrors_of
 from tailrace.model.errors import ErrorCode, KafkaError
-from tailrace.model.ids import PartitionIndex, TopicPartition
+from tailrace.model.ids import PartitionIndex, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,8 @@ class GroupSync:
     def __init__(self, room: LinkRoom) -> None:
         self._room = room
         self._consumers, self._shares = ConsumerOffsets(room), ShareStarts(room)
-        self._written: dict[str, dict[TopicPartition, int]] = {}  # By group: what was written here last.
+        # By group: what was written here last, and of which topic: one that is mirrored anew has nothing of it.
+        self._written: dict[str, dict[TopicPartition, tuple[Uuid, int]]] = {}
 
     async def sync(self, progress: Mapping[TopicPartition, DescribeMirrorsResponse.Partition]) -> bool:
         """Whether all of them are in step."""
@@ -74,9 +75,10 @@ class GroupSync:
         found = await kind.read(group_id)
         if found is None:
             return False  # The next round finds them.
-        wanted = self._wanted(found, progress)
+        wanted, topics = self._wanted(found, progress), self._room.node.image.topics
         written = self._written.get(group_id, {})
-        news = {where: each for where, each in wanted.items() if written.get(where) != each.offset}
+        marks = {where: (topics[where.topic].id, each.offset) for where, each in wanted.items()}
+        news = {where: each for where, each in wanted.items() if written.get(where) != marks[where]}
         if not news:
             return True
         try:
@@ -88,7 +90,7 @@ class GroupSync:
             return False
         self._room.tell(f"group {group_id}", None)
         if refused is ErrorCode.NONE:
-            self._written[group_id] = {**written, **{where: each.offset for where, each in news.items()}}
+            self._written[group_id] = {**written, **marks}
         return True
 
     def _wanted(
