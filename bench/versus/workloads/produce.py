@@ -117,5 +117,14 @@ def _cold_row(replicas: int) -> Row:
     )
 
 
-PRODUCE = tuple(_row(word, case, rf) for rf in (1, 3) for word, (case, taken) in CASES.items() if rf in taken)
+def _synced_row(replicas: int) -> Row:
+    row = _row("flush-1", BASE, replicas)
+    synced = (("log.flush.interval.messages", "1"),)
+    return row._replace(title=f"rf={replicas}, each batch synced", settings=row.settings + synced, opens=False)
+
+
+PRODUCE = (
+    *(_row(word, case, rf) for rf in (1, 3) for word, (case, taken) in CASES.items() if rf in taken),
+    *map(_synced_row, (1, 3)),
+)
 COLD = (_cold_row(1), _cold_row(3))

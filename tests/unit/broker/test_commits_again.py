@@ -1,6 +1,8 @@
 """Commits that repeat an earlier one get, byte for byte, what they get the general way; and only such are taken."""
 
+import asyncio
 import errno
+from typing import Any
 
 import pytest
 
@@ -17,11 +19,13 @@ from tailrace.wire.apis.groups import (
     OffsetFetchRequest,
     SyncGroupRequest,
 )
+from tailrace.wire.apis.keys import ApiKey
 from tailrace.wire.records import iterate_records
 from tests.unit.broker.world import Peer, World, create_topic, delete_topic, running
 
 SETTINGS = {"offsets.topic.replication.factor": "1", "offsets.topic.num.partitions": "1"}
 SETTINGS |= {"offset.metadata.max.bytes": "20"}
+METRICS = {"metrics.listeners": "HTTP://127.0.0.1:0"}
 VERSIONS = range(2, 11)
 # What a place is found by, as a client may have it in other fields too: partition 0, offset 7, leader epoch 6.
 LOOKS_LIKE_A_PLACE = (bytes(11) + b"\x07" + bytes(3) + b"\x06").decode()
@@ -101,17 +105,21 @@ def requests(ids: dict[str, bytes]) -> list[OffsetCommitRequest]:
     ]
 
 
-async def answers_to_all(version: int) -> tuple[list[bytes], list[bytes]]:
-    async with running(SETTINGS, clock=SimClock()) as world:
+async def answers_to_all(version: int) -> tuple[list[bytes], list[bytes], Any]:
+    async with running(SETTINGS | METRICS, clock=SimClock()) as world:
         peer, ids = await prepared(world)
         asked = requests(ids)
         for request in asked:
             peer.send(request, version)
         answers = [await peer.receive_frame() for _ in asked]
         log = world.broker.replicas.find(CONSUMER_OFFSETS_TOPIC, 0).log
+        meters = world.broker.services.request_meters
+        assert meters is not None
+        times = meters.of(ApiKey.OFFSET_COMMIT, version).times
+        counted = times.faultless, dict(times.errors), times.received_bytes, times.sent_bytes
         records = stored(world)
         assert len(records) == log.log_end_offset
-        return answers, records
+        return answers, records, counted
 
 
 def stored(world: World) -> list[bytes]:
@@ -129,13 +137,14 @@ def stored(world: World) -> list[bytes]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_both_ways_give_the_same_bytes(version, monkeypatch, count_taken):
-    short, short_log = await answers_to_all(version)
+    short, short_log, short_counted = await answers_to_all(version)
     assert (sum(count_taken) > 0) == (version >= 8)
     monkeypatch.setattr(Commits, "take", lambda self, buffer, view, position, end: position)
-    general, general_log = await answers_to_all(version)
+    general, general_log, general_counted = await answers_to_all(version)
     for number, (one, other) in enumerate(zip(short, general, strict=True)):
         assert one == other, f"answer {number}"
     assert short_log == general_log
+    assert short_counted == general_counted
 
 
 async def committed(peer: Peer, partition: int = 0, *, group: str = "g") -> int:
@@ -226,7 +235,12 @@ async def test_a_commit_that_cannot_be_written_is_refused_and_forgotten(count_ta
         log = world.broker.replicas.find(CONSUMER_OFFSETS_TOPIC, 0).log
         world.disk.fail("append", log.active.file.path, error=errno.ENOSPC, count=1)
         assert await errors(peer, commit(ids, {("a", 0): (5, 0)})) == [ErrorCode.NOT_COORDINATOR]
-        assert count_taken[-1]
+        while (found := await errors(peer, commit(ids, {("a", 0): (6, 0)}))) != [0]:
+            assert found == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+            await asyncio.sleep(0.01)
+        assert all(count_taken[1:])
+        assert await committed(peer) == 6
+        assert len(stored(world)) == 5
 
 
 async def test_with_quotas_commits_go_the_general_way(count_taken):
