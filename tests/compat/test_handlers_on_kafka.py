@@ -8,6 +8,7 @@ import pytest
 
 from tests.apache_kafka import ApacheKafka
 from tests.real.kit.test_mover_killed import deliver_while_movers_die, movers
+from tests.real.kit.test_two_faults import die_together
 from tests.real.kit.trial import SETTINGS, Trial
 
 pytestmark = pytest.mark.long
@@ -20,11 +21,18 @@ QUICK = {name: str(value) for name, value in SETTINGS.items()} | {
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("is_shared", [False, True], ids=["group", "share group"])
-def test_workers_are_killed_and_frozen(kafka_class_path: str, tmp_path: Path, seed: int, is_shared: bool):
+@pytest.mark.parametrize(
+    ("kind", "engine"),
+    [("consumer", "tailrace"), ("classic", "tailrace"), ("consumer", "librdkafka"), ("share", "tailrace")],
+)
+def test_workers_are_killed_and_frozen(kafka_class_path: str, tmp_path: Path, seed: int, kind: str, engine: str):
+    is_shared = kind == "share"
+    protocol = "consumer" if is_shared else kind
     with (
         ApacheKafka(kafka_class_path, tmp_path, settings=QUICK) as kafka,
-        Trial(kafka.bootstrap, tmp_path, workers=3, seed=seed, is_shared=is_shared) as trial,
+        Trial(
+            kafka.bootstrap, tmp_path, workers=3, seed=seed, is_shared=is_shared, engine=engine, protocol=protocol
+        ) as trial,
     ):
         trial.feed(500)
         for _ in range(10):
@@ -42,6 +50,15 @@ def test_workers_are_killed_and_frozen(kafka_class_path: str, tmp_path: Path, se
             trial.judge_at_least_once()
         else:
             trial.judge()
+
+
+@pytest.mark.parametrize("is_alone", [True, False], ids=["broker", "broker and worker"])
+def test_a_broker_dies_in_the_middle_of_a_transaction(kafka_class_path: str, tmp_path: Path, is_alone: bool):
+    with (
+        ApacheKafka(kafka_class_path, tmp_path, settings=QUICK) as kafka,
+        Trial(kafka.bootstrap, tmp_path, workers=2) as trial,
+    ):
+        die_together(trial, kafka, is_alone=is_alone)
 
 
 def test_movers_of_delayed_records_are_killed(kafka_class_path: str, tmp_path: Path):
