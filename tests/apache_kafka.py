@@ -77,12 +77,9 @@ class ApacheKafka:
         )
         assert done.returncode == 0, done.stderr + done.stdout
         self._log = folder / "log"
-        self._words = [*JAVA, *java_options, "-cp", class_path, "kafka.Kafka", os.fspath(config)]
-        self._process = self._spawn()
-
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            return subprocess.Popen(self._words, stdout=log, stderr=log)
+        with self._log.open("wb") as log:
+            words = [*JAVA, *java_options, "-cp", class_path, "kafka.Kafka", config]
+            self._process = subprocess.Popen(words, stdout=log, stderr=log)
 
     @property
     def bootstrap(self) -> str:
@@ -106,19 +103,6 @@ class ApacheKafka:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-
-    @property
-    def process_id(self) -> int:
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process.poll() is None
-
-    def start(self) -> None:
-        """After it was killed: on what it has written, at the same addresses."""
-        self._process = self._spawn()
-        self.__enter__()
 
     def kill(self) -> None:
         self._process.kill()

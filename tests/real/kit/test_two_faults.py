@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tailrace.testing import Broker
-from tests.apache_kafka import ApacheKafka
 
 from .trial import SETTINGS, WAIT_S, Trial
 
@@ -15,7 +14,7 @@ pytestmark = pytest.mark.long
 POINTS = ("complete", "written", "committed")
 
 
-def die_together(trial: Trial, broker: Broker | ApacheKafka, *, is_alone: bool) -> None:
+def die_together(trial: Trial, broker: Broker, *, is_alone: bool) -> None:
     """At each point once: the broker, which coordinates group and transaction, and unless it is alone the worker."""
     for point in POINTS:
         trial.plan(f"{point} {broker.process_id}" + ("" if is_alone else " 0"))

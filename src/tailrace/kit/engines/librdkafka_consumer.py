@@ -234,7 +234,8 @@ class LibrdkafkaConsumer(ConsumerEngine):
         topics = [message.topic() for message in polled]
         partitions = [message.partition() for message in polled]
         records = self._records(polled)
-        places = set(zip(topics, partitions, strict=True))
+        is_one = topics.count(topics[0]) == partitions.count(partitions[0]) == len(polled) if polled else False
+        places = {(topics[0], partitions[0])} if is_one else set(zip(topics, partitions, strict=True))
         found: Polled = {}
         for topic, index in places:
             where = TopicPartition(topic, PartitionIndex(index))
