@@ -66,6 +66,16 @@ async def kit_produces(bootstrap: str, engine: str, size: int) -> None:
         await timed(f"kit, {engine}: send", size, one_by_one)
 
 
+async def kit_awaits(bootstrap: str, engine: str, size: int) -> None:
+    value, count = bytes(size), RECORDS // 50
+    async with Producer(bootstrap_servers=bootstrap, engine=engine, linger_ms=0) as producer:
+        await producer.produce(f"kit-{engine}-{size}-await", value)
+        watch = Stopwatch()
+        for _ in range(count):
+            await producer.produce(f"kit-{engine}-{size}-await", value)
+        watch.tell(f"kit, {engine}: await produce, linger 0", size, count)
+
+
 async def kit_consumes(bootstrap: str, engine: str, size: int, most: int) -> None:
     async with Consumer(bootstrap_servers=bootstrap, engine=engine) as consumer:
         await consumer.assign({TopicPartition(f"kit-{engine}-{size}", 0): 0})
@@ -159,6 +169,7 @@ def main() -> None:
             for engine in ("tailrace", "librdkafka"):
                 asyncio.run(kit_produces(broker.bootstrap, engine, size))
                 asyncio.run(kit_consumes(broker.bootstrap, engine, size, 500))
+                asyncio.run(kit_awaits(broker.bootstrap, engine, size))
             asyncio.run(client(broker.bootstrap, size))
             asyncio.run(aiokafka(broker.bootstrap, size))
             librdkafka(broker.bootstrap, size)
