@@ -1,10 +1,10 @@
-"""What a record costs the process of a client, in microseconds of CPU: the kit on both engines, our client below it,
-and clients that others wrote, one after the other on one broker.
+"""What a record costs the process of a client, in microseconds of CPU, and how many a second it moves: the kit on both
+engines, our client below it, and clients that others wrote, one after the other on one broker.
 
     python -m bench.kit_cost [SIZE ...]
 
-One partition, idempotent, acks=all, linger 5 ms, batches of 256 KB. The broker has a process of its own, so what a
-client can do in a second is the inverse of its cost only where it has a core for itself.
+One partition, idempotent, acks=all, linger 5 ms, batches of 256 KB. The broker has a process of its own. Rates mean
+something only on a quiet machine.
 """
 
 from __future__ import annotations
@@ -30,14 +30,19 @@ CHUNK = 1000
 BATCH_BYTES = 256 * 1024
 
 
-def tell(name: str, size: int, seconds: float, count: int = RECORDS) -> None:
-    print(f"{name:44} {size:5} B {seconds / count * 1e6:7.2f} us", flush=True)
+class Stopwatch:
+    def __init__(self) -> None:
+        self._cpu, self._wall = time.process_time(), time.monotonic()
+
+    def tell(self, name: str, size: int, count: int = RECORDS) -> None:
+        cpu, wall = time.process_time() - self._cpu, time.monotonic() - self._wall
+        print(f"{name:46} {size:5} B {cpu / count * 1e6:7.2f} us {count / wall:9.0f}/s", flush=True)
 
 
-async def timed(work: Callable[[], Awaitable[None]]) -> float:
-    began = time.process_time()
+async def timed(name: str, size: int, work: Callable[[], Awaitable[None]]) -> None:
+    watch = Stopwatch()
     await work()
-    return time.process_time() - began
+    watch.tell(name, size)
 
 
 async def kit_produces(bootstrap: str, engine: str, size: int) -> None:
@@ -56,19 +61,29 @@ async def kit_produces(bootstrap: str, engine: str, size: int) -> None:
                 await producer.send(f"{topic}-send", value)
             await producer.flush()
 
-        tell(f"kit, {engine}: send_many of {CHUNK}", size, await timed(many))
+        await timed(f"kit, {engine}: send_many of {CHUNK}", size, many)
         await producer.produce(f"{topic}-send", value)
-        tell(f"kit, {engine}: send", size, await timed(one_by_one))
+        await timed(f"kit, {engine}: send", size, one_by_one)
+
+
+async def kit_awaits(bootstrap: str, engine: str, size: int) -> None:
+    value, count = bytes(size), RECORDS // 50
+    async with Producer(bootstrap_servers=bootstrap, engine=engine, linger_ms=0) as producer:
+        await producer.produce(f"kit-{engine}-{size}-await", value)
+        watch = Stopwatch()
+        for _ in range(count):
+            await producer.produce(f"kit-{engine}-{size}-await", value)
+        watch.tell(f"kit, {engine}: await produce, linger 0", size, count)
 
 
 async def kit_consumes(bootstrap: str, engine: str, size: int, most: int) -> None:
     async with Consumer(bootstrap_servers=bootstrap, engine=engine) as consumer:
         await consumer.assign({TopicPartition(f"kit-{engine}-{size}", 0): 0})
         count = 0
-        began = time.process_time()
+        watch = Stopwatch()
         while count < RECORDS:
             count += len(await consumer.poll(1.0, most))
-        tell(f"kit, {engine}: poll of {most}", size, time.process_time() - began, count)
+        watch.tell(f"kit, {engine}: poll of {most}", size, count)
 
 
 async def client(bootstrap: str, size: int) -> None:
@@ -81,14 +96,14 @@ async def client(bootstrap: str, size: int) -> None:
         async def many() -> None:
             await (await producer.send_many(topic, records))
 
-        tell("tailrace.client: send_many", size, await timed(many))
+        await timed("tailrace.client: send_many", size, many)
     consumer = ClientConsumer(cluster)
     await consumer.assign({TopicPartition(topic, 0): 0})
     count = 0
-    began = time.process_time()
+    watch = Stopwatch()
     while count < RECORDS:
         count += sum(map(len, (await consumer.poll(1000)).values()))
-    tell("tailrace.client: poll", size, time.process_time() - began, count)
+    watch.tell("tailrace.client: poll", size, count)
     await consumer.close()
     cluster.close()
 
@@ -107,7 +122,7 @@ async def aiokafka(bootstrap: str, size: int) -> None:
             await producer.send(topic, value)
         await producer.flush()
 
-    tell("aiokafka: send", size, await timed(send))
+    await timed("aiokafka: send", size, send)
     await producer.stop()
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
     await consumer.start()
@@ -115,10 +130,10 @@ async def aiokafka(bootstrap: str, size: int) -> None:
     consumer.assign([where])
     await consumer.seek_to_beginning(where)
     count = 0
-    began = time.process_time()
+    watch = Stopwatch()
     while count < RECORDS:
         count += sum(map(len, (await consumer.getmany(timeout_ms=1000)).values()))
-    tell("aiokafka: getmany", size, time.process_time() - began, count)
+    watch.tell("aiokafka: getmany", size, count)
     await consumer.stop()
 
 
@@ -129,21 +144,21 @@ def librdkafka(bootstrap: str, size: int) -> None:
     producer = confluent_kafka.Producer(options | {"queue.buffering.max.messages": 0})
     producer.produce(topic, value)
     producer.flush()
-    began = time.process_time()
+    watch = Stopwatch()
     for number in range(RECORDS):
         producer.produce(topic, value, on_delivery=lambda _error, _message: None)
         if number % CHUNK == 0:
             producer.poll(0)
     producer.flush()
-    tell("confluent-kafka: produce, told of each", size, time.process_time() - began)
+    watch.tell("confluent-kafka: produce, told of each", size)
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": topic})
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     count = 0
-    began = time.process_time()
+    watch = Stopwatch()
     while count < RECORDS:
         for message in consumer.consume(2000, 1.0):
             count += message.value() is not None
-    tell("confluent-kafka: consume of 2000, values read", size, time.process_time() - began, count)
+    watch.tell("confluent-kafka: consume of 2000, values read", size, count)
     consumer.close()
 
 
@@ -154,6 +169,7 @@ def main() -> None:
             for engine in ("tailrace", "librdkafka"):
                 asyncio.run(kit_produces(broker.bootstrap, engine, size))
                 asyncio.run(kit_consumes(broker.bootstrap, engine, size, 500))
+                asyncio.run(kit_awaits(broker.bootstrap, engine, size))
             asyncio.run(client(broker.bootstrap, size))
             asyncio.run(aiokafka(broker.bootstrap, size))
             librdkafka(broker.bootstrap, size)

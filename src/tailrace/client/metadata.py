@@ -90,6 +90,18 @@ class Cluster:
         # While one caller connects to an address, the others wait for the same connection.
         self._connecting: dict[Address, asyncio.Lock] = {}
 
+    def twin(self) -> Cluster:
+        """The same one, by connections of its own: on one connection a broker answers in order, so that everything
+        waits behind a fetch that waits for records. To be closed for itself."""
+        return Cluster(
+            self.ports,
+            self._bootstrap,
+            client_id=self.client_id,
+            limits=self.limits,
+            login=self._login,
+            dialer=self._dialer,
+        )
+
     async def connection_to(self, node_id: NodeId) -> Connection:
         address = self.brokers.get(node_id)
         if address is None:

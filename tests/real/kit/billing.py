@@ -1,8 +1,9 @@
-"""An application under trial: `python -m tests.real.kit.billing BOOTSTRAP [POINT COUNT | shared]`.
+"""An application under trial: `python -m tests.real.kit.billing BOOTSTRAP [POINT COUNT [PROCESS ...] | shared]`.
 
 It bills orders, and each order fails as often as its number says: whoever knows the numbers knows how many records must
-stand in each topic in the end, whatever died meanwhile. With a point it kills itself there, when it comes by for the
-COUNTth time. Shared it is a member of a share group, and writes its bills by a producer of its own.
+stand in each topic in the end, whatever died meanwhile. With a point it kills these processes there, or itself, when it
+comes by for the COUNTth time; 0 is itself. Shared it is a member of a share group, and writes its bills by a producer
+of its own.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from tailrace.kit import Message, Producer, Text
@@ -31,7 +33,16 @@ def failures_of(number: int) -> int:
 
 
 def application(bootstrap: str) -> App:
-    app = App(GROUP, bootstrap_servers=bootstrap, transaction_timeout_ms=3000, retry_backoff_max_ms=200)
+    app = App(
+        GROUP,
+        bootstrap_servers=bootstrap,
+        engine=os.environ.get("TRIAL_ENGINE", "tailrace"),
+        group_protocol=os.environ.get("TRIAL_PROTOCOL", "consumer"),
+        session_timeout_ms=2000,  # These two are of the protocol classic.
+        heartbeat_interval_ms=300,
+        transaction_timeout_ms=3000,
+        retry_backoff_max_ms=200,
+    )
 
     @app.process(
         ORDERS,
@@ -78,7 +89,7 @@ POINTS = {
 }
 
 
-def die_at(point: str, count: int) -> None:
+def die_at(point: str, count: int, processes: Sequence[int]) -> None:
     name, when = POINTS[point]
     method = getattr(Producer, name)
     left = count
@@ -90,7 +101,8 @@ def die_at(point: str, count: int) -> None:
             await method(producer, *given)
         if not left:
             await producer.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
+            for process in processes or [0]:
+                os.kill(process or os.getpid(), signal.SIGKILL)
         if when == "before":
             await method(producer, *given)
 
@@ -102,5 +114,5 @@ if __name__ == "__main__":
         shared_application(sys.argv[1]).run()
     else:
         if sys.argv[2:]:
-            die_at(sys.argv[2], int(sys.argv[3]))
+            die_at(sys.argv[2], int(sys.argv[3]), [int(word) for word in sys.argv[4:]])
         application(sys.argv[1]).run()

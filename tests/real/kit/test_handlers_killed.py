@@ -21,10 +21,20 @@ def test_deaths_around_a_commit(tmp_path: Path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(3))
-def test_faults_in_any_order(tmp_path: Path, seed: int):
+@pytest.mark.parametrize(
+    ("seed", "engine", "protocol"),
+    [
+        *((seed, "tailrace", "consumer") for seed in range(3)),
+        *((seed, "tailrace", "classic") for seed in range(2)),
+        *((seed, "librdkafka", protocol) for seed, protocol in enumerate(("consumer", "classic"))),
+    ],
+)
+def test_faults_in_any_order(tmp_path: Path, seed: int, engine: str, protocol: str):
     """A frozen worker wakes up after its partitions were given to another."""
-    with Broker(SETTINGS) as broker, Trial(broker.bootstrap, tmp_path, workers=3, seed=seed) as trial:
+    with (
+        Broker(SETTINGS) as broker,
+        Trial(broker.bootstrap, tmp_path, workers=3, seed=seed, engine=engine, protocol=protocol) as trial,
+    ):
         trial.feed(500)
         for _ in range(12):
             hurt(trial, broker)

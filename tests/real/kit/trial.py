@@ -36,6 +36,7 @@ SETTINGS = {
     "group.consumer.session.timeout.ms": 2000,
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 300,
+    "group.min.session.timeout.ms": 1000,
 }
 
 
@@ -51,8 +52,12 @@ class Trial:
         seed: int = 1,
         deaths: Sequence[str] = (),
         is_shared: bool = False,
+        engine: str = "tailrace",
+        protocol: str = "consumer",
     ) -> None:
-        """`deaths` are points of the application at which one process after the other ends its life."""
+        """`deaths` are points of the application at which one process after the other ends its life; more words after
+        the point are processes to kill there instead, of which 0 is itself."""
+        self._variables = {"TRIAL_ENGINE": engine, "TRIAL_PROTOCOL": protocol}
         self._mode = ["shared"] if is_shared else []
         self.bootstrap = bootstrap
         self.random = random.Random(seed)
@@ -80,11 +85,11 @@ class Trial:
 
     # --- what is done to it
 
-    def feed(self, count: int) -> None:
+    def feed(self, count: int, *, is_waited_for: bool = True) -> None:
         for _ in range(count):
             self._producer.produce(ORDERS, str(self._number), key=str(self._number % 17))
             self._number += 1
-        assert self._producer.flush(WAIT_S) == 0
+        assert not is_waited_for or self._producer.flush(WAIT_S) == 0
 
     def revive(self) -> None:
         """Whoever has died comes back."""
@@ -92,11 +97,21 @@ class Trial:
             if worker is None or worker.poll() is not None:
                 if worker is not None and worker.returncode == -signal.SIGKILL:
                     self.deaths["killed itself"] += 1
-                death = [self._coming.pop(0), "4"] if self._coming else self._mode
+                death = self._mode
+                if self._coming:
+                    point, *processes = self._coming.pop(0).split()
+                    death = [point, "4", *processes]
                 with self._log(index).open("ab") as log:
                     words = [sys.executable, "-m", "tests.real.kit.billing", self.bootstrap, *death]
-                    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))}
+                    path = os.pathsep.join((str(ROOT), *sys.path))
+                    environment = {**os.environ, "PYTHONPATH": path, **self._variables}
                     self._workers[index] = subprocess.Popen(words, stdout=log, stderr=log, cwd=ROOT, env=environment)
+
+    def plan(self, death: str) -> None:
+        """Of a worker that is killed now, for the one that comes in its place."""
+        self._coming.append(death)
+        self.kill(0)
+        self.revive()
 
     def kill(self, index: int) -> None:
         worker, self._workers[index] = self._workers[index], None

@@ -349,7 +349,7 @@ class Subscription:
         if following is not None:
             self._offer(work, following)
         self._is_commit_due.set()
-        if work.is_paused and work.window.is_worth_a_commit:
+        if work.window.is_worth_a_commit and not work.window.has_room:  # Before it is full: a pause costs fetches.
             self._is_commit_urgent.set()
 
     # --- what is finished is committed

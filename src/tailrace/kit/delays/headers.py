@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import intern
 from typing import NamedTuple
 
 from tailrace.kit.delays.slots import RINGS, Level, Slot
@@ -66,19 +67,25 @@ def wrap(headers: Headers, delayed: Delayed) -> list[tuple[str, bytes | None]]:
     return said if delayed.partition is None else [*said, (PARTITION, b"%d" % delayed.partition)]
 
 
-def unwrap(headers: Headers) -> tuple[Delayed | None, list[tuple[str, bytes | None]]]:
+def unwrap(headers: Headers) -> tuple[Delayed | None, Headers]:
     """None for a record that somebody else has put there; the headers that it had before."""
     own: list[tuple[str, bytes | None]] = []
-    said: dict[str, str] = {}
-    for name, content in headers:
-        if name.startswith(_OURS):
-            said[name] = (content or b"").decode(errors="replace")
-        else:
-            own.append((name, content))
-    ticket, topic, digits = parse_ticket(said.get(TICKET, "")), said.get(TOPIC), said.get(PARTITION, "")
+    ticket, topic, digits = None, "", ""
+    for pair in headers:
+        name, content = pair
+        if not name.startswith(_OURS):
+            own.append(pair)
+            continue
+        said = (content or b"").decode(errors="replace")
+        if name == TICKET:
+            ticket = parse_ticket(said)
+        elif name == TOPIC:
+            topic = intern(said)  # Many records wait for few topics.
+        elif name == PARTITION:
+            digits = said
     if ticket is None or not topic:
-        return None, own
-    return Delayed(ticket, topic, int(digits) if digits.isdigit() and len(digits) < 10 else None), own
+        return None, own or ()
+    return Delayed(ticket, topic, int(digits) if digits.isdigit() and len(digits) < 10 else None), own or ()
 
 
 def all_slots() -> list[Slot]:

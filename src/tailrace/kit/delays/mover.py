@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -46,6 +47,9 @@ _SLOT_CONFIG = {
 # A ticket is of no use after 90 days.
 _CANCELS_CONFIG = {"retention.ms": str(91 * 86_400_000)}
 _DEAD_LETTERS_CONFIG = {"retention.ms": "-1"}
+# What the objects of a waiting record take beside its key and value, and those of a header, about.
+_WAITING_BYTES = 700
+_HEADER_BYTES = 250
 # How long a topic that was made just now may be unknown to a broker.
 _NEW_TOPIC_S = 1.0
 REASON = "tailrace.delay.error"
@@ -62,10 +66,17 @@ class MoverOptions(NamedTuple):
 
 
 class _Waiting(NamedTuple):
+    """No more than is needed to move it: many wait."""
+
     level: Level
-    record: Record
+    key: bytes | None
+    value: bytes | None
+    headers: Headers  # of the record itself; all of them if nobody can tell where it goes
     delayed: Delayed | None
-    headers: Headers  # of the record itself
+
+    @property
+    def size_bytes(self) -> int:
+        return _WAITING_BYTES + len(self.key or b"") + len(self.value or b"") + _HEADER_BYTES * len(self.headers)
 
 
 Entries = list[tuple[Moment, _Waiting]]
@@ -151,7 +162,9 @@ class _Term:
     """Of one leader: from what is committed on, until something goes wrong."""
 
     def __init__(self, cluster: Cluster, options: MoverOptions) -> None:
-        self._cluster = cluster
+        # The member of the group waits for records on the connections that were given, the consumer on others.
+        self._cluster, self._reading = cluster.twin(), cluster.twin()
+        cluster, reading = self._cluster, self._reading
         self._clock = cluster.ports.clock
         self._options = options
         self._room = options.room
@@ -168,7 +181,7 @@ class _Term:
             ),
         )
         committed_only = ConsumerOptions(isolation=Isolation.READ_COMMITTED, fetch_max_wait_ms=options.tick_ms)
-        self._consumer = Consumer(cluster, committed_only)
+        self._consumer = Consumer(reading, committed_only)
         self._cancels = Consumer(cluster)
         self._cancelled: set[str] = set()  # bounded by the retention of their topic
         self._committed: dict[Slot, Progress] = {}
@@ -199,12 +212,14 @@ class _Term:
         self._coordinator.close()
         await self._consumer.close()
         await self._cancels.close()
+        self._cluster.close()
+        self._reading.close()
 
     async def step(self) -> int:
         """How many records have moved."""
         now = self._clock.wall_ms()
         self._open({slot for slot in open_slots(now) - self._pendings.keys() if self._next_ms.get(slot, 0) <= now})
-        await self._read()
+        self._take(await self._read())
         now = self._clock.wall_ms()
         due = {
             slot: pending.pop_due(now, count_max=self._options.records_max) for slot, pending in self._pendings.items()
@@ -213,7 +228,12 @@ class _Term:
         self._is_behind_time = any(len(entries) >= self._options.records_max for entries in due.values())
         if due:
             await self._learn_cancels()
-            await self._move(due, now)
+            # What comes next is read meanwhile, and taken when it is certain what was done before.
+            reading = asyncio.create_task(self._read())
+            try:
+                await self._move(due, now)
+            finally:
+                self._take(await reading)
         await self._close_slots(now)
         return sum(map(len, due.values()))
 
@@ -227,11 +247,13 @@ class _Term:
             added[self._place(slot)] = self._committed[slot].position
         self._consumer.change(added=added)
 
-    async def _read(self) -> None:
+    async def _read(self) -> Mapping[TopicPartition, Sequence[Record]]:
         if self._memory_bytes >= self._options.memory_bytes:
-            await asyncio.sleep(self._options.tick_ms / 1000)
-            return
-        records = await self._consumer.poll(1 if self._is_behind_time else self._options.tick_ms)
+            await asyncio.sleep(1 / 1000 if self._is_behind_time else self._options.tick_ms / 1000)
+            return {}
+        return await self._consumer.poll(1 if self._is_behind_time else self._options.tick_ms)
+
+    def _take(self, records: Mapping[TopicPartition, Sequence[Record]]) -> None:
         now = self._clock.wall_ms()
         for place, found in records.items():
             slot = self._slot(place)
@@ -240,10 +262,10 @@ class _Term:
             for record in found:
                 delayed, headers = unwrap(record.headers)
                 at_ms = now if delayed is None else act_ms(slot.level, delayed.ticket.due_ms)
-                if pending.take(
-                    record.offset, at_ms, _Waiting(slot.level, record, delayed, headers), horizon_ms=horizon
-                ):
-                    self._memory_bytes += _size(record)
+                kept = record.headers if delayed is None else headers
+                waiting = _Waiting(slot.level, record.key, record.value, kept, delayed)
+                if pending.take(record.offset, at_ms, waiting, horizon_ms=horizon):
+                    self._memory_bytes += waiting.size_bytes
             if pending.next is not None:
                 self._consumer.change(added={}, removed=[place])
 
@@ -309,8 +331,8 @@ class _Term:
             self._committed[slot] = progress[slot]
             self._pendings[slot].note_committed(progress[slot], entries)
             for _, waiting in entries:
-                self._memory_bytes -= _size(waiting.record)
-                if slot.level is Level.MINUTES and waiting.delayed is not None:
+                self._memory_bytes -= waiting.size_bytes
+                if self._cancelled and slot.level is Level.MINUTES and waiting.delayed is not None:
                     self._cancelled.discard(str(waiting.delayed.ticket))
 
     async def _move_one_by_one(self, due: dict[Slot, Entries], now_ms: int) -> None:
@@ -338,18 +360,17 @@ class _Term:
 
     def _moves_of(self, waiting: _Waiting, now_ms: int, buried: str | None) -> list[tuple[str, Sendable]]:
         """Where it goes, and as what; nowhere if it was cancelled."""
-        record, delayed = waiting.record, waiting.delayed
+        level, key, value, headers, delayed = waiting
         if delayed is None or buried is not None:
             reason = buried or "nobody can tell when it is due, and where it goes"
-            said = (*record.headers, (REASON, reason.encode()))
-            return [(self._room.dead_letters, (record.value, record.key, said, None, None))]
-        if waiting.level is not Level.MINUTES and delayed.ticket.due_ms > now_ms:
+            said = (*(headers if delayed is None else wrap(headers, delayed)), (REASON, reason.encode()))
+            return [(self._room.dead_letters, (value, key, said, None, None))]
+        if level is not Level.MINUTES and delayed.ticket.due_ms > now_ms:
             slot = slot_for(delayed.ticket.due_ms, now_ms)
-            headers = wrap(waiting.headers, delayed)
-            return [(self._room.topic(slot.level), (record.value, record.key, headers, slot.partition, None))]
-        if str(delayed.ticket) in self._cancelled:
+            return [(self._room.topic(slot.level), (value, key, wrap(headers, delayed), slot.partition, None))]
+        if self._cancelled and str(delayed.ticket) in self._cancelled:
             return []
-        return [(delayed.topic, (record.value, record.key, waiting.headers, delayed.partition, None))]
+        return [(delayed.topic, (value, key, headers, delayed.partition, None))]
 
     # --- names
 
@@ -365,7 +386,3 @@ def _look(sent: asyncio.Future[int]) -> None:
     """So that nobody complains that nobody has."""
     if not sent.cancelled():
         sent.exception()
-
-
-def _size(record: Record) -> int:
-    return 512 + len(record.key or b"") + len(record.value or b"") + 64 * len(record.headers)

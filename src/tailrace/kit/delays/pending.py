@@ -51,7 +51,10 @@ def parse_progress(position: int, metadata: str | None) -> Progress:
 class Pending(Generic[Item]):
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._heap: list[tuple[Moment, Item]] = []
+        # By the time at which they are due, each in the order of offsets: many are due at the same one.
+        self._due: dict[int, deque[tuple[int, Item]]] = {}
+        self._times: list[int] = []  # a heap
+        self._count = 0
         # Offsets of what was taken, ascending; those done meanwhile stand in `_gone`.
         self._open: deque[int] = deque()
         self._gone: set[int] = set()
@@ -60,7 +63,7 @@ class Pending(Generic[Item]):
         self.next: Moment | None = None
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return self._count
 
     @property
     def progress(self) -> Progress:
@@ -72,15 +75,19 @@ class Pending(Generic[Item]):
         assert offset >= self._read_to, "records come in order"
         if self.next is not None:
             return False
-        moment = Moment(at_ms, offset)
         if at_ms > horizon_ms:
-            self.next = moment
+            self.next = Moment(at_ms, offset)
             return False
         self._read_to = offset + 1
-        if offset < self._progress.through and moment <= self._progress.done:
+        if offset < self._progress.through and (at_ms, offset) <= self._progress.done:
             return False
         self._open.append(offset)
-        heapq.heappush(self._heap, (moment, item))
+        at_once = self._due.get(at_ms)
+        if at_once is None:
+            at_once = self._due[at_ms] = deque()
+            heapq.heappush(self._times, at_ms)
+        at_once.append((offset, item))
+        self._count += 1
         return True
 
     def pop_due(self, now_ms: int, *, count_max: int) -> list[tuple[Moment, Item]]:
@@ -90,19 +97,30 @@ class Pending(Generic[Item]):
         found: list[tuple[Moment, Item]] = []
         if self._read_to < self._progress.through:
             return found
-        while self._heap and self._heap[0][0].at_ms <= now_ms:
-            if len(found) >= count_max and self._heap[0][0] > self._progress.done:
-                break
-            found.append(heapq.heappop(self._heap))
+        while self._times and self._times[0] <= now_ms:
+            at_ms = self._times[0]
+            at_once = self._due[at_ms]
+            while at_once:
+                if len(found) >= count_max and (at_ms, at_once[0][0]) > self._progress.done:
+                    return found
+                offset, item = at_once.popleft()
+                found.append((Moment(at_ms, offset), item))
+                self._count -= 1
+            del self._due[heapq.heappop(self._times)]
         return found
 
     def decide_progress(self, popped: Sequence[tuple[Moment, Item]]) -> Progress:
         """What to commit together with the delivery of these."""
-        done = max([self._progress.done, *(moment for moment, _ in popped)])
+        done = max(self._progress.done, popped[-1][0]) if popped else self._progress.done  # They ascend.
         leaving = {moment.offset for moment, _ in popped}
-        assert not self._heap or self._heap[0][0] > done, "what stays is due later than what leaves"
+        first = self._first
+        assert first is None or first > done, "what stays is due later than what leaves"
         staying = (offset for offset in self._open if offset not in self._gone and offset not in leaving)
         return Progress(next(staying, self._read_to), max(self._read_to, self._progress.through), done)
+
+    @property
+    def _first(self) -> Moment | None:
+        return Moment(self._times[0], self._due[self._times[0]][0][0]) if self._times else None
 
     def note_committed(self, progress: Progress, popped: Sequence[tuple[Moment, Item]]) -> None:
         self._progress = progress

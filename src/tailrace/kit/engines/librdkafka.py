@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import confluent_kafka
@@ -122,6 +126,36 @@ def consumer_settings(options: ParsedOptions) -> dict[str, Any]:
     elif config.group_remote_assignor is not None:
         settings["group.remote.assignor"] = config.group_remote_assignor
     return settings
+
+
+def call_in_thread(call: Callable[[], Any]) -> asyncio.Future[Any]:
+    """For a call that may never return: the end of the process does not wait for it."""
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[Any] = loop.create_future()
+
+    def settle(found: Any, error: Exception | None) -> None:
+        if error is None:
+            answered.set_result(found)
+        else:
+            answered.set_exception(error)
+            answered.exception()  # Whoever asked may have left.
+
+    def run() -> None:
+        found, failure = None, None
+        try:
+            found = call()
+        except Exception as error:
+            failure = error
+        with suppress(RuntimeError):  # The loop has ended.
+            loop.call_soon_threadsafe(settle, found, failure)
+
+    threading.Thread(target=run, daemon=True, name="tailrace-kit-librdkafka-call").start()
+    return answered
+
+
+async def ends_within(answered: asyncio.Future[Any], timeout_s: float) -> bool:
+    done, _ = await asyncio.wait([answered], timeout=timeout_s)
+    return bool(done)
 
 
 def translate(error: Any, doing: str) -> KafkaError:

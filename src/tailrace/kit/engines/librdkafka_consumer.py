@@ -1,4 +1,5 @@
-"""Consuming by librdkafka, whose calls block: polls run on one thread, all others on another.
+"""Consuming by librdkafka, whose calls block: polls run on one thread, all others on another. Commits and the end have
+no time of their own in librdkafka: without a broker they never return. They run on threads that are left behind then.
 
 What a poll has brought stays here if its caller has been cancelled meanwhile, and is given to the next.
 """
@@ -9,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import repeat
 from typing import Any, TypeVar
 
@@ -16,7 +18,7 @@ import confluent_kafka
 
 from tailrace.client.consumer import EARLIEST, LATEST
 from tailrace.client.groups.offsets import Committed, Offsets, offset_of
-from tailrace.kit.engines.librdkafka import consumer_settings, translate
+from tailrace.kit.engines.librdkafka import call_in_thread, consumer_settings, ends_within, translate
 from tailrace.kit.engines.port import ConsumerEngine, MessageTypes, OnPartitions, Subscription
 from tailrace.kit.messages import Message
 from tailrace.kit.options import ParsedOptions
@@ -57,6 +59,8 @@ class LibrdkafkaConsumer(ConsumerEngine):
         # What polls have given, as far as it was committed.
         self._committed: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
+        self._committing = asyncio.Lock()
+        self._late_commit: asyncio.Future[Any] | None = None  # a commit that nobody waits for any more
         self._given_up_meanwhile: set[tuple[str, int]] = set()  # of the thread of polls
         self._is_closing = False
 
@@ -198,7 +202,11 @@ class LibrdkafkaConsumer(ConsumerEngine):
             elif leave:
                 await self._commit_unless_refused()
             self._is_closing = True
-            await self._ask("the consumer is not closed well", self._handle.close)
+            closed = call_in_thread(self._handle.close)
+            if await ends_within(closed, self._timeout_s):
+                closed.result()
+        except confluent_kafka.KafkaException as error:
+            raise translate(error.args[0], "the consumer is not closed well") from None
         finally:
             if self._pending is not None:
                 await asyncio.wait([self._pending])
@@ -226,7 +234,8 @@ class LibrdkafkaConsumer(ConsumerEngine):
         topics = [message.topic() for message in polled]
         partitions = [message.partition() for message in polled]
         records = self._records(polled)
-        places = set(zip(topics, partitions, strict=True))
+        is_one = topics.count(topics[0]) == partitions.count(partitions[0]) == len(polled) if polled else False
+        places = {(topics[0], partitions[0])} if is_one else set(zip(topics, partitions, strict=True))
         found: Polled = {}
         for topic, index in places:
             where = TopicPartition(topic, PartitionIndex(index))
@@ -257,10 +266,11 @@ class LibrdkafkaConsumer(ConsumerEngine):
         if not is_lost and self._options.config.enable_auto_commit:
             moved = {each: offset for each, offset in self._moved().items() if each in partitions}
             if moved:
-                try:
-                    self._handle.commit(offsets=_theirs(moved), asynchronous=False)
-                except confluent_kafka.KafkaException:
-                    pass  # It is read again by whoever has the partitions next.
+                # Where it fails, it is read again by whoever has the partitions next.
+                with suppress(KafkaError):
+                    offsets = {each: Committed(offset) for each, offset in moved.items()}
+                    assert self._loop is not None, "the engine was started"
+                    asyncio.run_coroutine_threadsafe(self._commit(offsets), self._loop).result()
         self._call_hook(hook, partitions)
         for each in partitions:
             self._assigned.discard(each)
@@ -321,7 +331,18 @@ class LibrdkafkaConsumer(ConsumerEngine):
             for (topic, index), each in offsets.items()
         ]
         commit = self._handle.commit
-        await self._ask("the offsets were not committed", lambda: commit(offsets=places, asynchronous=False))
+        doing = "the offsets were not committed"
+        async with self._committing:  # One after the other: an older one that was given up must not come last.
+            if self._late_commit is not None and not await ends_within(self._late_commit, self._timeout_s):
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{doing}: an earlier commit has no answer yet")
+            self._late_commit = call_in_thread(lambda: commit(offsets=places, asynchronous=False))
+            if not await ends_within(self._late_commit, self._timeout_s):
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{doing}: the coordinator does not answer")
+            answered, self._late_commit = self._late_commit, None
+            try:
+                answered.result()
+            except confluent_kafka.KafkaException as error:
+                raise translate(error.args[0], doing) from None
         self._committed |= {partition: each.offset for partition, each in offsets.items()}
 
     async def _ask(self, doing: str, call: Callable[..., T], *arguments: Any) -> T:

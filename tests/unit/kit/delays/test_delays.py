@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -37,9 +38,9 @@ class World:
         return Cluster(replace(real_ports(), clock=self.clock), parse_bootstrap(self.bootstrap))
 
     @asynccontextmanager
-    async def moving(self) -> AsyncIterator[Mover]:
+    async def moving(self, **options: int) -> AsyncIterator[Mover]:
         cluster = self.cluster()
-        mover = Mover(cluster, MoverOptions(self.room, tick_ms=50))
+        mover = Mover(cluster, MoverOptions(self.room, tick_ms=50, **options))
         task = asyncio.create_task(mover.run())
         try:
             yield mover
@@ -100,6 +101,22 @@ async def test_records_come_when_they_are_due_as_they_were_sent(world: World):
     assert (second.raw_value, second.raw_key, second.headers) == (b"later", b"k", (("own", b"1"),))
     assert 0 <= first.timestamp - begun - 500 < 1000
     assert 0 <= second.timestamp - begun - 1500 < 1000
+
+
+async def test_no_step_waits_behind_a_fetch_that_waits_for_records(world: World):
+    """On one connection a broker answers in order. Behind the fetches of its group each step took half a second."""
+    steps = 12
+    async with world.delays() as delays, world.moving(records_max=20) as mover:
+        await until(lambda: mover.is_leading)
+        due = datetime.fromtimestamp(world.clock.wall_ms() / 1000 + 2, UTC)
+        sent = (delays.send(world.topic, str(number), deliver_at=due) for number in range(steps * 20))
+        await asyncio.gather(*sent)
+        await until(lambda: mover.delivered > 0)
+        began = time.monotonic()
+        await until(lambda: mover.delivered == steps * 20)
+        took = time.monotonic() - began
+    assert took < steps * 0.25
+    assert sorted(map(int, await world.values())) == list(range(steps * 20))
 
 
 async def _has(world: World, count: int) -> bool:
