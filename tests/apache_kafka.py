@@ -18,6 +18,16 @@ from tests.nodes import free_ports
 JAVA = ("java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 START_DEADLINE_S = 90.0
+# Internal topics for one broker.
+SMALL = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "2000000",
+}
 # While the node starts, the client that looks for it would complain.
 _SILENT = logging.getLogger("tests.apache_kafka.silent")
 _SILENT.addHandler(logging.NullHandler())
@@ -46,24 +56,21 @@ class ApacheKafka:
         self.addresses = {name: f"127.0.0.1:{port}" for name, port in zip(protocols, ports, strict=False)}
         self.controller = controller or f"127.0.0.1:{ports[-1]}"
         bound = self.addresses | ({} if controller else {"CONTROLLER": self.controller})
-        chosen = {
-            "process.roles": "broker" if controller else "broker,controller",
-            "node.id": str(node_id),
-            "listeners": ",".join(f"{name}://{address}" for name, address in bound.items()),
-            "listener.security.protocol.map": ",".join(
-                f"{name}:{protocol}" for name, protocol in (protocols | {"CONTROLLER": "PLAINTEXT"}).items()
-            ),
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"1@{self.controller}",
-            "log.dirs": os.fspath(folder / "data"),
-            "offsets.topic.replication.factor": "1",
-            "offsets.topic.num.partitions": "1",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
-            "transaction.state.log.num.partitions": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "log.cleaner.dedupe.buffer.size": "2000000",
-        } | dict(settings or {})
+        chosen = (
+            SMALL
+            | {
+                "process.roles": "broker" if controller else "broker,controller",
+                "node.id": str(node_id),
+                "listeners": ",".join(f"{name}://{address}" for name, address in bound.items()),
+                "listener.security.protocol.map": ",".join(
+                    f"{name}:{protocol}" for name, protocol in (protocols | {"CONTROLLER": "PLAINTEXT"}).items()
+                ),
+                "controller.listener.names": "CONTROLLER",
+                "controller.quorum.voters": f"1@{self.controller}",
+                "log.dirs": os.fspath(folder / "data"),
+            }
+            | dict(settings or {})
+        )
         config = folder / "server.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
         java = [*JAVA, "-cp", class_path]
@@ -77,15 +84,31 @@ class ApacheKafka:
         )
         assert done.returncode == 0, done.stderr + done.stdout
         self._log = folder / "log"
-        with self._log.open("wb") as log:
-            words = [*JAVA, *java_options, "-cp", class_path, "kafka.Kafka", config]
-            self._process = subprocess.Popen(words, stdout=log, stderr=log)
+        self._words = [*JAVA, *java_options, "-cp", class_path, "kafka.Kafka", os.fspath(config)]
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(self._words, stdout=log, stderr=log)
+
+    def restart(self) -> None:
+        """After it was killed; returns when it answers."""
+        self._process = self._start()
+        self.wait_answering()
 
     @property
     def bootstrap(self) -> str:
         return self.addresses["PLAINTEXT"]
 
     def __enter__(self) -> Self:
+        try:
+            self.wait_answering()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def wait_answering(self) -> None:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -96,12 +119,15 @@ class ApacheKafka:
             with contextlib.suppress(KafkaException):
                 admin = AdminClient({"bootstrap.servers": self.bootstrap}, logger=_SILENT)
                 if admin.list_topics(timeout=1).brokers:  # Else it is still fenced.
-                    return self
+                    return
             time.sleep(0.2)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self.kill()
 
     def kill(self) -> None:

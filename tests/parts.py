@@ -59,6 +59,12 @@ POMS = {
     "tests/compat/java/tier/pom.xml": "compat-java-tier",
     "tests/spark/java/pom.xml": "spark-java",
 }
+# Those that only long tests need: they are brought when one asks.
+POMS_OF_LONG_TESTS = {
+    "tests/compat/java/servers/2.1/pom.xml": "compat-server-2.1",
+    "tests/compat/java/servers/2.8/pom.xml": "compat-server-2.8",
+    "tests/compat/java/servers/3.9/pom.xml": "compat-server-3.9",
+}
 # Debian leaves these out of the PATH of people, and puts servers such as haproxy there.
 _SERVER_FOLDERS = os.pathsep.join(("/usr/local/sbin", "/usr/sbin"))
 
@@ -73,9 +79,9 @@ def need_program(name: str) -> str:
 
 
 def need_jars(pom: str) -> Path:
-    """The folder with the jars of one of POMS."""
+    """The folder with the jars of one of POMS, or of those that long tests need."""
     try:
-        return bring_jars(ROOT / pom, POMS[pom])
+        return bring_jars(ROOT / pom, (POMS | POMS_OF_LONG_TESTS)[pom])
     except JarsNotFoundError as error:
         miss_part(str(error))
 

@@ -161,7 +161,9 @@ def test_the_same_bytes_at_the_same_offsets_and_a_failover(
     transact(kafka, "money", "one", "commit", "abort", "commit")
     hanging = transact(kafka, "money", "two", "commit", "open")
     first = read(kafka.bootstrap, "readers", "zipped", 1500, commits=True)
-    topics = {"zipped": 3, "latest": 2, "money": 2}
+    make(kafka, "wide", 100)
+    write(kafka, "wide", 5000)
+    topics = {"zipped": 3, "latest": 2, "money": 2, "wide": 100}
     time.sleep(1)  # For the cleaner.
     mirror("create", "dc1", "--source", kafka.bootstrap, *LINK)
     progress = wait_mirrored(mirror, topics)
@@ -188,7 +190,7 @@ def test_the_same_bytes_at_the_same_offsets_and_a_failover(
 
     kafka.kill()
     lost = mirror("failover", "dc1").splitlines()
-    assert len(lost) == 7
+    assert len(lost) == 107
     assert {line.split("\t")[4] for line in lost} == {"0"}, "nothing is known to be missing"
     placed: list[Any] = []
     own.produce("zipped", b"own", partition=0, callback=lambda error, message: placed.append(error or message.offset()))

@@ -396,21 +396,39 @@ class Puller:
             if piece is not None and piece.size:
                 here = bytes((await self._room.node.ports.background.run(piece.read))[:HEADER_SIZE])
                 try:
-                    there = await self._header_at(connection, pulled, read_header(memoryview(here), 0).base_offset)
+                    if not await self._is_there(connection, pulled, here):
+                        continue
                 except KafkaError as error:
                     self._rest(pulled, error)
                     continue
-                if there not in (None, here):
-                    pulled.stop(
-                        f"the source has another batch before offset {log.log_end_offset} than is here: the topic was "
-                        "deleted there and made again, perhaps. Fail this topic over to keep what is here, or delete "
-                        "it here to mirror it from the beginning"
-                    )
-                    continue
             pulled.is_recognized = True
 
-    async def _header_at(self, connection: Connection, pulled: Pulled, offset: int) -> bytes | None:
-        """None if the source does not have that offset."""
+    async def _is_there(self, connection: Connection, pulled: Pulled, here: bytes) -> bool:
+        """Whether the source has the batch with this header, or has deleted it. Else the partition stops, or is cut.
+        Raises KafkaError."""
+        log_end = pulled.partition.log.log_end_offset
+        base_offset = read_header(memoryview(here), 0).base_offset
+        there = await self._header_at(connection, pulled, base_offset)
+        if not there:
+            if await self._ask_offset(pulled, EARLIEST) > base_offset:
+                return True
+            pulled.asked_offset = log_end
+            await self._find_range(pulled)
+            return False
+        if there == here:
+            return True
+        pulled.verified_epoch = NO_EPOCH
+        await self._verify(connection, {pulled.source: pulled})  # Leader epochs may tell where they part.
+        if pulled.verified_epoch != NO_EPOCH:
+            pulled.stop(
+                f"the source has another batch before offset {log_end} than is here: the topic was deleted there and "
+                "made again, perhaps. Fail this topic over to keep what is here, or delete it here to mirror it from "
+                "the beginning"
+            )
+        return False
+
+    async def _header_at(self, connection: Connection, pulled: Pulled, offset: int) -> bytes:
+        """Empty if the source does not have that offset. Raises KafkaError."""
         name, index = pulled.source
         asked = FetchRequest.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=HEADER_SIZE)
         request = FetchRequest(
@@ -421,4 +439,4 @@ class Puller:
         code = error_code(data.error_code)
         if code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             raise KafkaError(code, f"the source says {code.name}")
-        return bytes(records_of(data)[:HEADER_SIZE]) or None
+        return bytes(records_of(data)[:HEADER_SIZE])

@@ -18,6 +18,8 @@ from tailrace.wire.apis.groups import (
 )
 
 _NO_GENERATION = -1
+# OffsetFetch: the first version that waits for transactions, and the first that is asked for several groups.
+_STABLE_VERSION, _SEVERAL_GROUPS_VERSION = 7, 8
 
 
 class Committer(NamedTuple):
@@ -104,19 +106,10 @@ class GroupOffsets:
     async def _fetch(
         self, wanted: Mapping[str, Sequence[int]] | None, *, require_stable: bool
     ) -> dict[TopicPartition, Committed]:
-        topics = (
-            None
-            if wanted is None
-            else [
-                OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=list(indexes))
-                for topic, indexes in wanted.items()
-            ]
-        )
-        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self._coordinator.group_id, topics=topics)
-        answer = await self._coordinator.call(
-            OffsetFetchRequest(groups=[group], require_stable=require_stable), OffsetFetchResponse
-        )
-        found = answer.groups[0]
+        version = (await self._coordinator.connect()).version_of(OffsetFetchRequest)
+        request = _request(self._coordinator.group_id, wanted, version, require_stable=require_stable)
+        answer = await self._coordinator.call(request, OffsetFetchResponse)
+        found = answer.groups[0] if answer.groups else answer
         failure = f"the offsets of group {self._coordinator.group_id} are not told"
         self._coordinator.check(found.error_code, failure)
         committed = {}
@@ -129,6 +122,24 @@ class GroupOffsets:
                         result.committed_offset, result.committed_leader_epoch, result.metadata
                     )
         return committed
+
+
+def _request(
+    group_id: str, wanted: Mapping[str, Sequence[int]] | None, version: int, *, require_stable: bool
+) -> OffsetFetchRequest:
+    """Brokers before Kafka 3.0 are asked for one group, and those before 2.5 never tell what is not stable."""
+    items = None if wanted is None else wanted.items()
+    if version < _SEVERAL_GROUPS_VERSION:
+        kind = OffsetFetchRequest.OffsetFetchRequestTopic
+        topics = None if items is None else [kind(name=name, partition_indexes=list(each)) for name, each in items]
+        is_stable = require_stable and version >= _STABLE_VERSION
+        return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=is_stable)
+    several = OffsetFetchRequest.OffsetFetchRequestTopics
+    group = OffsetFetchRequest.OffsetFetchRequestGroup(
+        group_id=group_id,
+        topics=None if items is None else [several(name=name, partition_indexes=list(each)) for name, each in items],
+    )
+    return OffsetFetchRequest(groups=[group], require_stable=require_stable)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
