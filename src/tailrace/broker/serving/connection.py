@@ -29,7 +29,6 @@ from tailrace.broker.context import BoundListener, Pending, RequestContext, Unan
 from tailrace.broker.quotas.mute import Mute
 from tailrace.broker.serving.arrival import Arrival
 from tailrace.broker.serving.buffers import START_BYTES, Account
-from tailrace.broker.serving.commits.taking import Short
 from tailrace.broker.serving.express import Express
 from tailrace.broker.serving.inbox import Inbox
 from tailrace.broker.serving.outbox import Outbox, Slot, Slots
@@ -41,6 +40,7 @@ from tailrace.wire.schema import Message
 
 if TYPE_CHECKING:
     from tailrace.broker.serving.acceptor import Acceptor
+    from tailrace.broker.serving.commits.taking import Short
     from tailrace.broker.serving.kafka import KafkaProtocol
     from tailrace.broker.serving.measuring import Measurement
 

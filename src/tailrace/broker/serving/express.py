@@ -55,7 +55,6 @@ from typing import TYPE_CHECKING, Any
 from tailrace.broker.context import Pending
 from tailrace.broker.handlers.produce import not_confirmed
 from tailrace.broker.quotas.tolls import RunToll
-from tailrace.broker.serving.commits.taking import Commits, Keep
 from tailrace.broker.serving.lanes import FIRST_VERSION_WITH_TOPIC_IDS, Lane, index_position, prefix_end, records_start
 from tailrace.broker.serving.measuring import NO_ERRORS, Measurement
 from tailrace.broker.serving.outbox import Outbox, Slots
@@ -76,6 +75,7 @@ from tailrace.wire.records import BatchHeader
 if TYPE_CHECKING:
     from tailrace.broker.quotas.tolls import ThrottledClient
     from tailrace.broker.services import Services
+    from tailrace.broker.serving.commits.taking import Commits, Keep
     from tailrace.replica.partition import Partition
 
 # One request of a run: correlation id, lane, partition index, partition, number of records.
@@ -214,7 +214,7 @@ class Express:
         self._lanes: dict[tuple[int, bytes], Lane] = {}
         self._number = services.lanes.number  # With which they were learned.
         self._credit = _CREDIT_MAX
-        self._commits = Commits(services, outbox, slots, keep, origin)
+        self._commits: Commits | None = None  # Until there is one.
 
     def take(self, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
         """Serves requests from `position` on, as long as they fit, up to a bound; gives the position behind them."""
@@ -224,7 +224,7 @@ class Express:
         key_and_version = _unpack_head(buffer, position)[1]
         if not _VERSION_MIN <= key_and_version <= _VERSION_MAX:  # Most requests of followers and consumers.
             if key_and_version >> 16 == ApiKey.OFFSET_COMMIT:
-                return self._commits.take(buffer, view, position, end)
+                return self._take_commits(buffer, view, position, end)
             return position
         if self._number != self._services.lanes.number:
             self._number, self._lane = self._services.lanes.number, None
@@ -253,6 +253,14 @@ class Express:
             if self._origin.is_muted:
                 return position
         return position
+
+    def _take_commits(self, buffer: Buffer, view: memoryview, position: int, end: int) -> int:
+        if self._commits is None:
+            # Loaded by the first commit: a start does without the messages of groups.
+            from tailrace.broker.serving.commits.taking import Commits
+
+            self._commits = Commits(self._services, self._outbox, self._slots, self._keep, self._origin)
+        return self._commits.take(buffer, view, position, end)
 
     def _find_lane(self, buffer: Buffer, version: int, start: int) -> Lane | None:
         lane = self._lane
