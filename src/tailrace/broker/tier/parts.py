@@ -92,9 +92,12 @@ class TieredLog:
 
     def settle(self) -> None:
         """After news of what is copied."""
-        told = min(self.state.log_start_offset, self.partition.high_watermark)
+        state = self.state
+        told = min(state.log_start_offset, self.partition.high_watermark)
         if told > self.log_start_offset:
             self.advance_start(told)
+        if self._state is state:
+            self.coverage()  # Kept up with, as no more than the last changes are remembered.
 
     def advance_start(self, offset: int) -> None:
         log = self.partition.log

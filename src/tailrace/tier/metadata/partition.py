@@ -9,8 +9,8 @@ from tailrace.model.ids import Uuid
 from tailrace.tier.metadata.coverage import Change, RemoteSegment
 from tailrace.tier.metadata.records import PartitionState
 
-# Changes that are remembered, at least. Who has missed more looks at everything.
-_RECENT_MAX = 256
+# Changes that are remembered, at least: there may be thousands of partitions. Who has missed more looks at everything.
+_RECENT_MAX = 16
 
 
 class Unfinished(NamedTuple):

@@ -4,11 +4,13 @@ import asyncio
 
 import pytest
 
+from tailrace.broker.tier import parts
 from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NodeId
 from tailrace.sim.objects import StoreFaults
 from tailrace.tier.format.marker import Marker, write_marker
 from tailrace.tier.format.names import MARKER_NAME
+from tailrace.tier.metadata.coverage import cover
 from tailrace.wire.apis.data import DeleteRecordsRequest
 from tests.unit.broker.tier.tiered_world import (
     ALONE,
@@ -47,6 +49,20 @@ async def test_what_has_had_its_time_leaves_the_store():
         await asyncio.sleep(20)
         assert world.part(1).log_start_offset == start
         assert len(await read_all(peer, start, 40)) == 40 - start
+
+
+@simulated
+async def test_what_serves_an_offset_is_never_computed_anew_while_a_leader_copies_and_deletes(monkeypatch):
+    """Of a hundred thousand segments it would hold the loop for 0.2 s each time."""
+    async with running_tiered() as world:
+        peer = await tiered_topic(world)
+        computed = []
+        monkeypatch.setattr(parts, "cover", lambda *args, **terms: computed.append(args) or cover(*args, **terms))
+        assert (await alter(peer, retention_bytes="9000")).error_code == 0
+        end = await world.fill(peer, 80)
+        await world.wait(lambda: world.part(1).log_start_offset > end - 40, "retention goes on")
+        assert world.part(1).coverage().pieces
+        assert not computed
 
 
 @simulated
