@@ -89,7 +89,7 @@ def test_filters_decide_what_is_read(load: Load, spark: SparkSession, create_top
     }
 
     def find(condition: str) -> list[tuple[int, int]]:
-        found = load(topic, columns="topic,partition,offset,timestamp").where(condition)
+        found = load(topic, columns="topic,partition,offset,timestamp", pushFilters="true").where(condition)
         return sorted((row["partition"], row["offset"]) for row in found.collect())
 
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
@@ -100,7 +100,7 @@ def test_filters_decide_what_is_read(load: Load, spark: SparkSession, create_top
             ]
             assert find(condition) == expected, condition
         # Spark has nothing left to filter.
-        plan = load(topic).where(ten_seconds)._jdf.queryExecution().executedPlan().toString()
+        plan = load(topic, pushFilters="true").where(ten_seconds)._jdf.queryExecution().executedPlan().toString()
         assert "Filter" not in plan.replace("RuntimeFilters", "")
         # So it is in sessions that are not ours: Spark does it all.
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
@@ -108,6 +108,16 @@ def test_filters_decide_what_is_read(load: Load, spark: SparkSession, create_top
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_filters_of_one_dataframe_do_not_meet(load: Load, create_topic, produce):
+    """Spark keeps the first plan of a source in Python, or the last that had a filter."""
+    topic = create_topic(2)
+    produce(topic, [{"value": b"v", "partition": partition} for partition in (0, 0, 0, 1, 1)])
+    rows = load(topic)
+    assert (rows.where("partition = 0").count(), rows.count()) == (3, 5)
+    both = rows.where("partition = 0").union(rows.where("partition = 1"))
+    assert sorted((row.partition, row.offset) for row in both.collect()) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 
 
 def test_bounds_and_splits(load: Load, create_topic, produce):

@@ -184,7 +184,7 @@ def test_a_filter_on_the_time_leaves_old_segments_out(plain: Tiered) -> None:
     young = [row for row in plain.brokers() if datetime.fromisoformat(str(row[4])) >= moment]
     assert 0 < len(young) < 300
     copied = [row for row in young if int(row[1]) < ends[int(row[0])]]
-    for reader, expected in ((plain.both(), young), (plain.alone(), copied)):
+    for reader, expected in ((plain.both(pushFilters="true"), young), (plain.alone(pushFilters="true"), copied)):
         assert list(reader.pushFilters([GreaterThanOrEqual(("timestamp",), moment)])) == []
         used = {piece.segment.segment_id for split in in_tier(reader) for piece in split.pieces}
         assert len(used) < len(plain.objects()) / 2

@@ -78,7 +78,7 @@ def use_in_this_thread(spark: SparkSession) -> None:
 _DEFAULTS = {
     # Times are shown and cut into windows alike on every machine.
     "spark.sql.session.timeZone": "UTC",
-    # Filters on topic, partition, offset and timestamp reach the source in batch queries.
+    # With the option pushFilters, filters on topic, partition, offset and timestamp reach the source in batch queries.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     # Spark's own, and the private keys that kafka.ssl.keystore.key and its like may hold.

@@ -45,6 +45,7 @@ READ = (
     "brokers",
     "targetRecordsPerTask",
     "topicIds",
+    "pushFilters",
     "claimCheck",
     "claimCheck.url",
     *CONNECTION,

@@ -91,6 +91,8 @@ class ReadOptions:
     claims: ClaimOptions | None = None
     # Which topics the offsets of a checkpoint are of: one of these names with another id is another topic.
     topic_ids: dict[str, Uuid] = field(default_factory=dict)
+    # Whether filters of a batch query leave out what need not be read: see `source.batch`.
+    pushes_filters: bool = False
 
     @classmethod
     def parse(cls, options: Options, *, is_stream: bool) -> ReadOptions:
@@ -135,6 +137,7 @@ class ReadOptions:
             tier=parse_tier(options),
             claims=parse_claims(options),
             topic_ids=_parse_topic_ids(options),
+            pushes_filters=parse_boolean(options, "pushFilters", default=False),
         )
 
 

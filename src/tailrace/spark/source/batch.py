@@ -1,4 +1,10 @@
-"""A topic as a DataFrame: `spark.read.format("tailrace")`."""
+"""A topic as a DataFrame: `spark.read.format("tailrace")`.
+
+Spark keeps what a source in Python has planned for as long as the DataFrame lives that was loaded, filters and all. A
+plan that leaves out what a filter does not want would serve other queries of the same DataFrame as well, and two that
+are in one query: rows would be missing without a word. So filters change the plan only where the caller says, by the
+option `pushFilters`, that this DataFrame has but one.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +33,8 @@ class TopicReader(DataSourceReader):
         self._record_format = parse_record_format(options)
         check_schema(schema, self._options.columns, self._record_format)
         self._filters = PushedFilters()
-        self.pushFilters = _PushFilters(self._filters)  # type: ignore[method-assign]
+        if self._options.pushes_filters:
+            self.pushFilters = _PushFilters(self._filters)  # type: ignore[method-assign]
 
     def partitions(self) -> list[InputPartition]:
         options = self._options

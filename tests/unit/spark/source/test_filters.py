@@ -135,9 +135,16 @@ def test_what_is_left_to_spark(filter_: Filter):
 
 
 def test_spark_is_not_told_that_filters_are_needed():
-    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "pushfilters": "true"}
     reader = pickle.loads(pickle.dumps(TopicReader(options, topic_schema(options))))
     # As Spark looks at it, where it does not push filters down and refuses sources that want them.
     assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
     kept, left = EqualTo(("partition",), 1), EqualTo(("key",), b"k")
     assert reader.pushFilters([kept, left]) == [left]
+
+
+def test_filters_change_nothing_unless_the_caller_says_so():
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    reader = TopicReader(options, topic_schema(options))
+    wanted = EqualTo(("partition",), 1)
+    assert list(reader.pushFilters([wanted])) == [wanted]
