@@ -25,7 +25,7 @@ WAIT_MAX = 0.2
 
 
 def store_slowly(patch: pytest.MonkeyPatch, seed: int) -> list[Delivery]:
-    """Each write waits before it is made and before anybody hears of it. Gives what was said of, and had its lock run out."""
+    """Writes wait before they are made and before anybody hears of them. Gives what lost its lock meanwhile."""
     write_state, random = SharePartition._write_state, SimRandom(seed)
     overdue: list[Delivery] = []
 
