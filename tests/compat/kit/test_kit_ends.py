@@ -29,6 +29,9 @@ def broker() -> Iterator[Broker]:
         yield own
 
 
+each_way = pytest.mark.parametrize("how", ["killed", pytest.param("frozen", marks=pytest.mark.long)])
+
+
 def hurt(broker: Broker, how: str) -> None:
     if how == "killed":
         broker.kill()
@@ -41,7 +44,7 @@ def options(request: pytest.FixtureRequest, broker: Broker) -> dict[str, object]
     return {"bootstrap.servers": broker.bootstrap, "engine": request.param, **QUICK}
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen"])
+@each_way
 async def test_a_producer_ends(broker: Broker, options: dict[str, object], how: str):
     async with Admin(options) as admin:
         await admin.create_topic("t", partitions=2)
@@ -59,7 +62,7 @@ async def test_a_producer_ends(broker: Broker, options: dict[str, object], how: 
     assert isinstance(many.exception(), KafkaError)
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen"])
+@each_way
 async def test_a_transaction_ends(broker: Broker, options: dict[str, object], how: str):
     async with Admin(options) as admin:
         await admin.create_topic("t", partitions=2)
@@ -78,7 +81,7 @@ async def test_a_transaction_ends(broker: Broker, options: dict[str, object], ho
         await producer.close()
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen"])
+@each_way
 async def test_a_consumer_ends(broker: Broker, options: dict[str, object], how: str):
     async with Admin(options) as admin:
         await admin.create_topic("t", partitions=2)
@@ -96,7 +99,7 @@ async def test_a_consumer_ends(broker: Broker, options: dict[str, object], how: 
         await consumer.close()
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen"])
+@each_way
 async def test_an_application_ends(broker: Broker, options: dict[str, object], how: str):
     """With a handler at work, records that are to move, and nobody there to take them."""
     async with Admin(options) as admin:

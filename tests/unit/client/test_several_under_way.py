@@ -5,8 +5,12 @@ import random
 
 import pytest
 
-from tailrace.client.producer import Producer, ProducerOptions, UnknownOutcomeError
+from tailrace.client.lanes import ProducerIdentity
+from tailrace.client.producer import IdempotentAuthor, Producer, ProducerOptions, UnknownOutcomeError
+from tailrace.client.writing.flights import Flight, Flights
+from tailrace.client.writing.request import ProduceResult
 from tailrace.model.errors import ErrorCode, KafkaError
+from tailrace.model.ids import PartitionIndex, TopicPartition
 from tailrace.wire.apis.data import ProduceRequest
 from tailrace.wire.records import read_header
 
@@ -110,6 +114,62 @@ async def test_without_an_answer_in_time_nobody_knows_and_the_next_are_written()
         assert later.exception() is None
         assert told(broker.values[0]) == [b"0", b"4"]
         producer.close()
+        cluster.close()
+
+
+class Sealed:
+    """A batch of one record."""
+
+    record_count = 1
+
+    def seal(self, _identity: ProducerIdentity, base_sequence: int, *, transactional: bool) -> bytes:
+        assert not transactional
+        return b"%d" % base_sequence
+
+
+async def test_one_that_came_before_its_turn_is_sent_again_and_a_gap_of_nobody_is_not():
+    """Two connections to a leader that has moved: the second batch was refused before the first had arrived."""
+    answers: dict[bytes, asyncio.Future[ProduceResult]] = {}
+
+    async def produce(sealed: bytes) -> ProduceResult:
+        answers[bytes(sealed)] = asyncio.get_running_loop().create_future()
+        return await answers[bytes(sealed)]
+
+    async def answer(sealed: bytes, code: ErrorCode = ErrorCode.NONE) -> None:
+        while sealed not in answers:
+            await asyncio.sleep(0)
+        if code is ErrorCode.NONE:
+            answers.pop(sealed).set_result(ProduceResult())
+        else:
+            answers.pop(sealed).set_exception(KafkaError(code))
+        await asyncio.sleep(0.01)
+
+    async with StrictBroker() as broker:
+        cluster = broker.cluster()
+        author = IdempotentAuthor(cluster, SMALL)
+        place = TopicPartition("t", PartitionIndex(0))
+        flights: Flights[Sealed] = Flights(cluster, SMALL, author, place, produce=produce)
+        batches = [Flight(Sealed()) for _ in range(4)]
+        await flights.begin(batches[0])
+        assert not flights.has_room
+        await answer(b"0")
+        assert flights.take_acknowledged() == batches[:1]
+        await flights.begin(batches[1])
+        await flights.begin(batches[2])
+        await answer(b"2", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        assert not flights.is_stuck
+        await answer(b"1")
+        assert flights.take_acknowledged() == batches[1:2]
+        assert flights.is_stuck
+        assert await flights.take_others() == []
+        await flights.try_again()
+        await answer(b"2")
+        assert flights.take_acknowledged() == batches[2:3]
+        await flights.begin(batches[3])
+        await answer(b"3", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        with pytest.raises(KafkaError, match="OUT_OF_ORDER"):
+            await flights.try_again()
+        assert flights.cancel() == batches[3:]
         cluster.close()
 
 

@@ -219,7 +219,7 @@ class _Term:
         """How many records have moved."""
         now = self._clock.wall_ms()
         self._open({slot for slot in open_slots(now) - self._pendings.keys() if self._next_ms.get(slot, 0) <= now})
-        self._take(await self._read())
+        self._take(await self._read(1 if self._is_behind_time else self._options.tick_ms))
         now = self._clock.wall_ms()
         due = {
             slot: pending.pop_due(now, count_max=self._options.records_max) for slot, pending in self._pendings.items()
@@ -229,7 +229,7 @@ class _Term:
         if due:
             await self._learn_cancels()
             # What comes next is read meanwhile, and taken when it is certain what was done before.
-            reading = asyncio.create_task(self._read())
+            reading = asyncio.create_task(self._read(1))
             try:
                 await self._move(due, now)
             finally:
@@ -247,11 +247,11 @@ class _Term:
             added[self._place(slot)] = self._committed[slot].position
         self._consumer.change(added=added)
 
-    async def _read(self) -> Mapping[TopicPartition, Sequence[Record]]:
+    async def _read(self, wait_ms: float) -> Mapping[TopicPartition, Sequence[Record]]:
         if self._memory_bytes >= self._options.memory_bytes:
-            await asyncio.sleep(1 / 1000 if self._is_behind_time else self._options.tick_ms / 1000)
+            await asyncio.sleep(wait_ms / 1000)
             return {}
-        return await self._consumer.poll(1 if self._is_behind_time else self._options.tick_ms)
+        return await self._consumer.poll(wait_ms)
 
     def _take(self, records: Mapping[TopicPartition, Sequence[Record]]) -> None:
         now = self._clock.wall_ms()
