@@ -15,6 +15,7 @@ instances of a service on several machines.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from math import inf
 from typing import Protocol
 
 from tailrace.model.ports import Clock
@@ -27,6 +28,8 @@ _ROUND_MS = 1.0
 # After this time no further piece of a large request (up to socket.read.bytes.per.turn) or answer (1 MB) is begun in a
 # round, with a line or without one. With the last piece of a request that is taken as well: 0.5 ms for 900 KB.
 _PIECES_MS = 0.3
+# No round with pieces lasts longer: what is asked for later is asked for in another one.
+_PIECES_ROUND_MAX_MS = 3.0
 # Of small requests, as much as is worth a turn.
 RUN_BYTES = 16 * 1024
 
@@ -56,7 +59,9 @@ class Turns:
         self._is_scheduled = False
         # Whose piece was let in last, or who has its turn now.
         self._admitted: Waiting | None = None
-        self._pieces_since_ms: float | None = None  # The first of this round.
+        # Whose piece was the first of this round, and when.
+        self._first: Waiting | None = None
+        self._pieces_since_ms = -inf
         # How long whoever begins to take requests may go on. While there is a line that is for one request: the rest
         # of a pipeline stands in line as well.
         self.turn_ms = _TURN_MS
@@ -92,14 +97,14 @@ class Turns:
 
     def admits_piece(self, connection: Waiting) -> bool:
         """Whether a piece of a large request may be received now, or one of an answer be sent; else whoever asks should
-        join."""
+        join. A round ends when the first asks again: to be told of its end would cost who is alone another round."""
         if self._line:
             return False
         now_ms = self._clock.monotonic_ms()
-        if self._pieces_since_ms is None:
-            self._pieces_since_ms = now_ms
-            self._call_soon(self._end_round)
-        elif now_ms - self._pieces_since_ms >= _PIECES_MS:
+        round_ms = now_ms - self._pieces_since_ms
+        if connection is self._first or round_ms >= _PIECES_ROUND_MAX_MS:
+            self._first, self._pieces_since_ms = connection, now_ms
+        elif round_ms >= _PIECES_MS:
             return False
         self._admitted = connection
         return True
@@ -110,9 +115,6 @@ class Turns:
         if more_bytes < RUN_BYTES or self._admitted is connection or not self.turn_ms or self.admits_piece(connection):
             return self.turn_ms
         return 0.0
-
-    def _end_round(self) -> None:
-        self._pieces_since_ms = self._admitted = None
 
     def _go_on(self) -> None:
         self.turn_ms = 0.0 if self._line else _TURN_MS
@@ -139,5 +141,5 @@ class Turns:
                 if not has_only_moved or self._clock.monotonic_ms() >= ends_ms:
                     break
         finally:
-            self._admitted = None
+            self._admitted, self._pieces_since_ms = None, -inf
             self._go_on()
