@@ -25,7 +25,6 @@ SOURCE, TARGET = "source", "target"
 VALUE = b"x" * 100
 AT_ONCE = 10_000
 BATCH = 2000
-LIBRDKAFKA = {"engine": "librdkafka"}
 FAILING_EVERY = 100
 
 
@@ -44,8 +43,6 @@ async def main(count: int, rounds: int) -> None:
             "one record of 100 goes to a retry topic": lambda: handle(options, count, failing_every=FAILING_EVERY),
             "each record makes one, exactly once": lambda: process(options, count),
             f"lists of {BATCH}": lambda: handle_lists(options, count),
-            "librdkafka: an async handler": lambda: handle({**options, **LIBRDKAFKA}, count),
-            f"librdkafka: lists of {BATCH}": lambda: handle_lists({**options, **LIBRDKAFKA}, count),
             f"confluent-kafka alone: consume of {BATCH}": lambda: consume_raw(options, count),
         }
         costs: dict[str, list[tuple[float, float]]] = {name: [] for name in works}

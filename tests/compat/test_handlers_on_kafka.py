@@ -25,18 +25,13 @@ QUICK = {name: str(value) for name, value in SETTINGS.items()} | {
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(
-    ("kind", "engine"),
-    [("consumer", "tailrace"), ("classic", "tailrace"), ("consumer", "librdkafka"), ("share", "tailrace")],
-)
-def test_workers_are_killed_and_frozen(kafka_class_path: str, tmp_path: Path, seed: int, kind: str, engine: str):
+@pytest.mark.parametrize("kind", ["consumer", "classic", "share"])
+def test_workers_are_killed_and_frozen(kafka_class_path: str, tmp_path: Path, seed: int, kind: str):
     is_shared = kind == "share"
     protocol = "consumer" if is_shared else kind
     with (
         ApacheKafka(kafka_class_path, tmp_path, settings=QUICK) as kafka,
-        Trial(
-            kafka.bootstrap, tmp_path, workers=3, seed=seed, is_shared=is_shared, engine=engine, protocol=protocol
-        ) as trial,
+        Trial(kafka.bootstrap, tmp_path, workers=3, seed=seed, is_shared=is_shared, protocol=protocol) as trial,
     ):
         trial.feed(500)
         for _ in range(10):

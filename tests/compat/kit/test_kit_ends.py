@@ -100,8 +100,9 @@ async def test_a_consumer_ends(broker: Broker, options: dict[str, object], how: 
 
 
 @each_way
-async def test_an_application_ends(broker: Broker, options: dict[str, object], how: str):
+async def test_an_application_ends(broker: Broker, how: str):
     """With a handler at work, records that are to move, and nobody there to take them."""
+    options = {"bootstrap.servers": broker.bootstrap, **QUICK}
     async with Admin(options) as admin:
         await admin.create_topic("t", partitions=2)
     async with Producer(options) as producer:

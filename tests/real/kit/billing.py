@@ -36,7 +36,6 @@ def application(bootstrap: str) -> App:
     app = App(
         GROUP,
         bootstrap_servers=bootstrap,
-        engine=os.environ.get("TRIAL_ENGINE", "tailrace"),
         group_protocol=os.environ.get("TRIAL_PROTOCOL", "consumer"),
         session_timeout_ms=2000,  # These two are of the protocol classic.
         heartbeat_interval_ms=300,

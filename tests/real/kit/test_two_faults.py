@@ -31,8 +31,7 @@ def die_together(trial: Trial, broker: Broker, *, is_alone: bool) -> None:
     trial.judge()
 
 
-@pytest.mark.parametrize("engine", ["tailrace", "librdkafka"])
 @pytest.mark.parametrize("is_alone", [True, False], ids=["broker", "broker and worker"])
-def test_a_broker_dies_in_the_middle_of_a_transaction(tmp_path: Path, engine: str, is_alone: bool):
-    with Broker(SETTINGS) as broker, Trial(broker.bootstrap, tmp_path, workers=2, engine=engine) as trial:
+def test_a_broker_dies_in_the_middle_of_a_transaction(tmp_path: Path, is_alone: bool):
+    with Broker(SETTINGS) as broker, Trial(broker.bootstrap, tmp_path, workers=2) as trial:
         die_together(trial, broker, is_alone=is_alone)

@@ -52,12 +52,11 @@ class Trial:
         seed: int = 1,
         deaths: Sequence[str] = (),
         is_shared: bool = False,
-        engine: str = "tailrace",
         protocol: str = "consumer",
     ) -> None:
         """`deaths` are points of the application at which one process after the other ends its life; more words after
         the point are processes to kill there instead, of which 0 is itself."""
-        self._variables = {"TRIAL_ENGINE": engine, "TRIAL_PROTOCOL": protocol}
+        self._variables = {"TRIAL_PROTOCOL": protocol}
         self._mode = ["shared"] if is_shared else []
         self.bootstrap = bootstrap
         self.random = random.Random(seed)

@@ -96,7 +96,8 @@ class App:
         self.name = name
         self._options: dict[str, Value] = {**(options or {}), **{_dotted(key): each for key, each in named.items()}}
         # What is wrong is told here, not at the start.
-        self._engine = ParsedOptions(self._options, {}).config.engine
+        if ParsedOptions(self._options, {}).config.engine != "tailrace":
+            raise SettingError("handlers run on our own client alone, so far: leave the option engine out")
         self._ports: Ports = real_ports()
         self._clock = clock or self._ports.clock
         self._declared: list[_Declared] = []
@@ -137,8 +138,6 @@ class App:
             _check_batch(batch, order, is_shared=share, deduplicate=deduplicate)
             order = order or "partition"
         if share:
-            if self._engine != "tailrace":
-                raise SettingError("share=True runs on our own client alone: leave the option engine out")
             _check_shared(order, retries or Retries(), deduplicate)
         return self._declare(
             _Declared(

@@ -81,8 +81,7 @@ class SeenTopic:
     def __init__(self, deduplicate: Deduplicate, topic: str, options: Options, clock: Clock) -> None:
         self.deduplicate = deduplicate
         self.topic = topic
-        # librdkafka's positions stop before the markers of transactions: nobody could tell that all was read.
-        self._options = {**options, "engine": "tailrace"}
+        self._options = options
         self._clock = clock
 
     @property

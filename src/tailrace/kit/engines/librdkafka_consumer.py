@@ -59,6 +59,8 @@ class LibrdkafkaConsumer(ConsumerEngine):
         # What polls have given, as far as it was committed.
         self._committed: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
+        # As of the last poll. To ask for it may wait for a hook that runs, which waits for the loop: only polls ask.
+        self._group_metadata: Any = None
         self._committing = asyncio.Lock()
         self._late_commit: asyncio.Future[Any] | None = None  # a commit that nobody waits for any more
         self._given_up_meanwhile: set[tuple[str, int]] = set()  # of the thread of polls
@@ -185,9 +187,11 @@ class LibrdkafkaConsumer(ConsumerEngine):
         return await self._ask("the offsets are not told", self._offsets_at, list(partitions), timestamp)
 
     def group_metadata(self) -> Any:
-        if not self._handle.memberid():
+        if self._subscription is None:
+            return self._handle.consumer_group_metadata()
+        if self._group_metadata is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the group has not taken this member yet, or not any more")
-        return self._handle.consumer_group_metadata()
+        return self._group_metadata
 
     async def close(self, *, leave: bool) -> None:
         """librdkafka always leaves; without `leave` nothing is committed and no hook is called."""
@@ -216,6 +220,13 @@ class LibrdkafkaConsumer(ConsumerEngine):
     # --- on the thread of polls
 
     def _poll(self, timeout_s: float, max_records: int) -> Polled:
+        try:
+            return self._polled(timeout_s, max_records)
+        finally:
+            if self._subscription is not None:
+                self._group_metadata = self._handle.consumer_group_metadata() if self._handle.memberid() else None
+
+    def _polled(self, timeout_s: float, max_records: int) -> Polled:
         first = self._handle.poll(timeout_s)
         if first is None:
             return {}

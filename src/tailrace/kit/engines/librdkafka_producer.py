@@ -13,6 +13,7 @@ import threading
 import time
 from asyncio import Future
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -279,8 +280,12 @@ class LibrdkafkaProducer(ProducerEngine):
 
     def _serve(self) -> None:
         while not self._is_closed:
-            self._handle.poll(_SERVE_S)
-        self._handle.poll(0)
+            try:
+                self._handle.poll(_SERVE_S)
+            except confluent_kafka.KafkaException:  # It was fenced: whoever asks for something is told so.
+                time.sleep(_SERVE_S)
+        with suppress(confluent_kafka.KafkaException):
+            self._handle.poll(0)
 
     def _report(self, tell: Callable[[], None]) -> None:
         """On whichever thread serves them."""

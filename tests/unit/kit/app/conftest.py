@@ -24,15 +24,14 @@ _serial = itertools.count()
 class World:
     """`topic` has no records yet, and `group` no members."""
 
-    def __init__(self, bootstrap: str, engine: str = "tailrace") -> None:
-        self.engine = engine
+    def __init__(self, bootstrap: str) -> None:
         self.options = {"bootstrap.servers": bootstrap, "retry.backoff.max.ms": 100}
         number = next(_serial)
         self.topic = f"orders-{number}"
         self.group = f"billing-{number}"
 
     def app(self, **options: object) -> App:
-        return App(self.group, self.options, engine=self.engine, **options)
+        return App(self.group, self.options, **options)
 
     async def create(self, *, partitions: int = 1, topic: str | None = None) -> None:
         async with Admin(self.options) as admin:
@@ -102,9 +101,3 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture
 def world(broker: Broker) -> World:
     return World(broker.bootstrap)
-
-
-@pytest.fixture(params=["tailrace", pytest.param("librdkafka", marks=pytest.mark.long)])
-def each_world(request: pytest.FixtureRequest, broker: Broker) -> World:
-    """For an application on either engine."""
-    return World(broker.bootstrap, request.param)

@@ -11,15 +11,9 @@ import pytest
 
 from tailrace.kit import Message, Text
 from tailrace.kit.app import App, Deduplicate, Retries, SettingError, TopicMissingError
-from tailrace.testing import Broker
 from tests.unit.kit.app.conftest import World, until
 
 NONE = Retries(on_the_spot=0, steps=())
-
-
-@pytest.fixture
-def world(each_world: World) -> World:
-    return each_world
 
 
 async def test_an_async_and_a_plain_handler_get_everything_once(world: World):
@@ -227,10 +221,9 @@ async def test_without_its_topic_it_does_not_start(world: World):
         await app.serve()
 
 
-async def test_what_is_declared_wrongly_is_refused(broker: Broker):
-    world = World(broker.bootstrap)
+async def test_what_is_declared_wrongly_is_refused(world: World):
     with pytest.raises(SettingError, match="leave the option engine out"):
-        App("shared", world.options, engine="librdkafka").consume(world.topic, share=True)
+        world.app(engine="librdkafka")
     app = world.app()
     with pytest.raises(SettingError, match="no handlers"):
         await app.serve()

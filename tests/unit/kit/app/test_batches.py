@@ -14,11 +14,6 @@ from tests.unit.kit.app.conftest import World, until
 QUICK = Retries(on_the_spot=0, steps=("50ms",))
 
 
-@pytest.fixture
-def world(each_world: World) -> World:
-    return each_world
-
-
 async def test_batches_are_of_one_partition_in_order_and_no_longer_than_asked_for(world: World):
     await world.create(partitions=3)
     for key in "abcdefgh":

@@ -17,11 +17,6 @@ from tests.unit.kit.app.conftest import World, until
 QUICK = Retries(on_the_spot=0, steps=("50ms", "60ms"))
 
 
-@pytest.fixture
-def world(each_world: World) -> World:
-    return each_world
-
-
 async def test_by_every_retry_topic_to_the_dead_letters(world: World):
     await world.create(partitions=2)
     await world.write("good", "bad", key="k")

@@ -17,11 +17,6 @@ pytestmark = pytest.mark.long
 NONE = Retries(on_the_spot=0, steps=())
 
 
-@pytest.fixture
-def world(each_world: World) -> World:
-    return each_world
-
-
 @pytest.mark.parametrize("is_plain", [False, True], ids=["async", "thread"])
 async def test_a_handler_that_never_returns_holds_up_no_rebalance(world: World, is_plain: bool):
     """Its partition moves after finish_ms; whoever gets it handles the record, and what hung commits nothing."""
