@@ -11,7 +11,7 @@ BROKERS = "127.0.0.1:9092"
 
 
 def last_values(spark: SparkSession, topic: str) -> DataFrame:
-    """What a compacted topic holds now for each key. A batch of a stream that joins it reads it as it is then."""
+    """What a compacted topic holds now for each key. A stream that joins it sees what it held when the run began."""
     options = {"kafka.bootstrap.servers": BROKERS, "subscribe": topic, "startingOffsets": "earliest"}
     records = spark.read.format("tailrace").options(**options).load()
     last = records.groupBy("key").agg(sf.max_by("value", "offset").alias("value"))
