@@ -21,6 +21,7 @@ import random
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -72,6 +73,8 @@ def main() -> None:
     parser.add_argument("--loop-nice", type=int, default=-5, help="the priority of the loops")
     parser.add_argument("--node-nice", type=int, default=0, help="that of the nodes")
     options = parser.parse_args()
+    # Whoever ends the run ends what it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if unknown := set(options.rivals) - set(_RIVALS):
         parser.error(f"no rival is called {', '.join(sorted(unknown))}; there are {', '.join(_RIVALS)}")
     for name in options.rivals or _RIVALS:
