@@ -17,7 +17,7 @@ from tailrace.wire.records import read_header
 from .peer import HANG_UP, SILENCE
 from .strict_broker import FAULTS, LOST, StrictBroker
 
-SMALL = ProducerOptions(batch_bytes=200, linger_ms=0)
+SMALL = ProducerOptions(batch_bytes=200, linger_ms=0, under_way_max=5)
 
 
 async def sent_one_by_one(producer: Producer, values: list[bytes]) -> list[asyncio.Future]:
@@ -176,7 +176,7 @@ async def test_one_that_came_before_its_turn_is_sent_again_and_a_gap_of_nobody_i
 async def test_a_full_batch_does_not_take_along_the_one_that_has_just_begun():
     async with StrictBroker() as broker:
         cluster = broker.cluster()
-        producer = Producer(cluster, ProducerOptions(batch_bytes=1000, linger_ms=60_000))
+        producer = Producer(cluster, ProducerOptions(batch_bytes=1000, linger_ms=60_000, under_way_max=5))
         for _ in range(5):
             await producer.send("t", bytes(300))
         while not broker.received(ProduceRequest):

@@ -30,7 +30,7 @@ from tailrace.model.errors import ErrorCode, KafkaError
 from tailrace.model.ids import NO_SEQUENCE, TopicPartition
 from tailrace.model.ports import Bytes
 
-_UNDER_WAY_MAX = 5
+UNDER_WAY_MAX = 5
 
 
 class Sealable(Protocol):
@@ -96,6 +96,7 @@ class Flights(Generic[B]):
         *,
         produce: Callable[[Bytes], Awaitable[ProduceResult]],
         on_answer: Callable[[], None] = lambda: None,
+        most: int = UNDER_WAY_MAX,
     ) -> None:
         self._cluster = cluster
         self._options = options
@@ -103,6 +104,7 @@ class Flights(Generic[B]):
         self._partition = partition
         self._produce = produce  # one attempt
         self._on_answer = on_answer
+        self._most = most
         self._identity = ANONYMOUS
         self._next_sequence = 0
         self._is_known = False  # The broker has acknowledged a batch under the present identity.
@@ -110,7 +112,7 @@ class Flights(Generic[B]):
 
     @property
     def has_room(self) -> bool:
-        most = _UNDER_WAY_MAX if self._is_known and self._identity != ANONYMOUS else 1
+        most = self._most if self._is_known and self._identity != ANONYMOUS else 1
         return len(self.under_way) < most
 
     async def begin(self, flight: Flight[B], *, has_failed: bool = False) -> None:
