@@ -2,10 +2,10 @@
 come, so that nothing but their bytes is kept of them; who wants to know where a record went has a future in its batch.
 
 Records wait until a batch is full or `linger_ms` have passed. As many batches as the options allow are under way
-together, in order (`writing.flights`); a lane alone counts the sequence numbers of its partition, from 0 on under each identity that the
-`Author` gives. A failure that may pass (a lost connection, a new leader) is tried again until `delivery_timeout_ms`
-have passed. Then the batch fails. Those that were under way behind it go on under another identity, but for those that
-may have been written: they fail as well, and nobody knows.
+together, in order (`writing.flights`); a lane alone counts the sequence numbers of its partition, from 0 on under each
+identity that the `Author` gives. A failure that may pass (a lost connection, a new leader) is tried again until
+`delivery_timeout_ms` have passed. Then the batch fails. Those that were under way behind it go on under another
+identity, but for those that may have been written: they fail as well, and nobody knows.
 """
 
 from __future__ import annotations
